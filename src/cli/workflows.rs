@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use annie_core::{ids::TaskId, ports::Catalog, workflow::unknown_skills};
+use annie_core::{ids::TaskId, ports::Catalog, workflow::problems_with};
 use annie_skillkit::validate_workflow;
 use serde_json::{Map, Value, json};
 
@@ -115,10 +115,10 @@ fn check(site: &Site, file: &Path) -> Result<(), Failure> {
         validate_workflow(file, limits).map_err(|e| Failure::new(Exit::NotFound, e.to_string()))?;
     let mut found: Vec<String> = problems.iter().map(ToString::to_string).collect();
     if let Some(workflow) = &workflow {
-        let unknown = unknown_skills(workflow, &catalog(site).skills());
+        let problems = problems_with(workflow, &catalog(site).skills());
         // The tools of MCP servers are known to a running server only.
-        let unknown = unknown.iter().filter(|problem| !problem.what.contains("`mcp."));
-        found.extend(unknown.map(|p| format!("{}: error: step `{}`: {}; {}", file.display(), p.step, p.what, p.fix)));
+        let problems = problems.iter().filter(|problem| !problem.is_about_mcp());
+        found.extend(problems.map(|problem| format!("{}: error: {problem}", file.display())));
     }
     if site.console.is_json() {
         site.console.json(&json!({"valid": found.is_empty(), "problems": found}))?;

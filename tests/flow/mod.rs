@@ -65,4 +65,5 @@ mod terminal;
 mod untrusted;
 pub mod voice;
 mod workflow_guards;
+mod workflow_runs;
 pub mod workflows;

@@ -55,12 +55,12 @@ impl SkillsInUse {
 }
 
 /// Reads the facts for one turn. A fact that cannot be read in time is left out: an answer without memories is better than
-/// none.
+/// none. A turn that does not recall gets nothing of the context sources.
 pub(crate) async fn read_facts(
     wiring: &Wiring,
     (user, conversation, task): (&UserId, ConversationId, TaskId),
     inbound: &Inbound,
-    (called, known): (Option<&PlannedSkill>, &SkillsInUse),
+    (called, known, recalls): (Option<&PlannedSkill>, &SkillsInUse, bool),
     routed: &Routed,
 ) -> (Mode, PromptFacts, TurnLimits) {
     let window = window(wiring, &routed.candidates);
@@ -87,7 +87,8 @@ pub(crate) async fn read_facts(
     let offered = if spoken_as.is_some_and(Spoken::reads_only) { Arc::new(skills.reading()) } else { skills.clone() };
     let (text, timezone) = (inbound.text.clone(), profile.timezone.clone());
     let query = ContextQuery { user: user.clone(), text, is_private: inbound.private, now, timezone };
-    let context = read_context(&wiring.context_sources, &query).await;
+    let sources = if recalls { &wiring.context_sources[..] } else { &[] };
+    let context = read_context(sources, &query).await;
     let manual = match mode {
         Mode::Direct => skills.for_model().map(|s| manual_of(s, true)).collect(),
         Mode::MultiAgent | Mode::SingleLoop => Vec::new(),

@@ -3,6 +3,7 @@
 use annie_core::{
     event::Inbound,
     skill::{HELP_COMMAND, slash_commands},
+    workflow::problems_with,
 };
 
 use crate::wiring::Wiring;
@@ -14,7 +15,8 @@ pub(crate) async fn help(wiring: &Wiring, inbound: &Inbound) -> Option<String> {
     if !is_asked || inbound.thread().is_some() || inbound.format().is_some() {
         return None;
     }
-    let commands = slash_commands(&wiring.catalog.skills());
+    let skills = wiring.catalog.skills();
+    let commands = slash_commands(&skills);
     let mut lines: Vec<String> = commands
         .iter()
         .map(|command| {
@@ -24,6 +26,7 @@ pub(crate) async fn help(wiring: &Wiring, inbound: &Inbound) -> Option<String> {
         .collect();
     let workflows = wiring.workflows.all().await.unwrap_or_default();
     let workflows = workflows.iter().filter_map(|file| Some((file.read.as_ref().ok()?, &file.description)));
+    let workflows = workflows.filter(|(workflow, _)| problems_with(workflow, &skills).is_empty());
     lines.extend(workflows.map(|(workflow, what)| format!("- /{}: {what}", workflow.as_command().synopsis())));
     Some(format!("A message may begin with:\n\n{}", lines.join("\n")))
 }

@@ -7,8 +7,8 @@ use annie_core::{
     limits::{MainInterface, TurnLimits},
     message::ModelReply,
     ports::WorkflowFile,
-    skill::Effect,
-    workflow::{WORKFLOW, WorkflowStart},
+    skill::{Effect, is_kernel_command},
+    workflow::{WORKFLOW, WorkflowProblem, WorkflowStart, problems_with},
 };
 use serde_json::json;
 
@@ -49,11 +49,15 @@ pub(crate) async fn called_workflow(
         return None;
     }
     let (name, arguments) = call_in(&inbound.text)?;
+    if is_kernel_command(&format!("/{name}")) {
+        return None;
+    }
     // The file may have changed since the task was accepted, or since its first attempt. No model is to guess what it meant.
     let retry = inbound.retry.as_ref();
     let was_found = inbound.is_forked() || retry.is_some_and(|retry| retry.is_forked || retry.workflow.is_some());
+    let is_the_task = inbound.is_forked() || retry.is_some();
     let start = match wiring.workflows.find(name).await {
-        Some(file) => start_of(wiring, file, arguments),
+        Some(file) => start_of(wiring, file, arguments, is_the_task),
         None if was_found => Err(format!("There is no workflow or skill {name} any more, so it was not started.")),
         None => return None,
     };
@@ -63,7 +67,6 @@ pub(crate) async fn called_workflow(
         Err(why) => return Some(CalledWorkflow::Answer(why)),
     };
     // As for prompt skills, a program that waits for the result gets it in the turn of its message.
-    let is_the_task = inbound.is_forked() || inbound.retry.is_some();
     if is_the_task || inbound.thread().is_some() || inbound.format().is_some() {
         return Some(CalledWorkflow::Begins(Box::new(start)));
     }
@@ -79,28 +82,29 @@ pub(crate) async fn called_workflow(
     Some(CalledWorkflow::Answer(fork_workflow(wiring, user, inbound, &called).await))
 }
 
-/// The start of a run.
+/// The start of a run. `is_accepted` says that its task exists: after a restart, the MCP servers may not be connected yet when it
+/// begins.
 ///
 /// # Errors
 /// What is wrong with the file or the arguments, for people.
-pub(crate) fn start_of(wiring: &Wiring, file: WorkflowFile, arguments: &str) -> Result<WorkflowStart, String> {
-    match file.read {
-        Ok(workflow) => workflow.start(arguments, &wiring.limits.workflow),
-        Err(problems) => {
-            let lines: Vec<String> = problems
-                .iter()
-                .map(|p| {
-                    let step = if p.step.is_empty() { String::new() } else { format!("step `{}`: ", p.step) };
-                    format!("- {step}{}; {}", p.what, p.fix)
-                })
-                .collect();
-            Err(format!(
-                "The file of the workflow {} has problems, so it was not started:\n{}",
-                file.name,
-                lines.join("\n")
-            ))
-        }
+pub(crate) fn start_of(
+    wiring: &Wiring,
+    file: WorkflowFile,
+    arguments: &str,
+    is_accepted: bool,
+) -> Result<WorkflowStart, String> {
+    let refused = |problems: &[WorkflowProblem]| {
+        let lines: Vec<String> = problems.iter().map(|problem| format!("- {problem}")).collect();
+        let name = &file.name;
+        format!("The file workflows/{name}.md has problems, so the workflow was not started:\n{}", lines.join("\n"))
+    };
+    let workflow = file.read.as_ref().map_err(|problems| refused(problems))?;
+    let mut problems = problems_with(workflow, &wiring.catalog.skills());
+    problems.retain(|problem| !is_accepted || !problem.is_about_mcp());
+    if !problems.is_empty() {
+        return Err(refused(&problems));
     }
+    workflow.start(arguments, &wiring.limits.workflow)
 }
 
 /// Mode, facts and limits of a turn that carries out a workflow. Its bound is the number of calls of the run.

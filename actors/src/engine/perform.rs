@@ -121,7 +121,8 @@ async fn start(
                 let (mode, facts, limits) = if !begins {
                     (wiring.limits.mode, PromptFacts::default(), wiring.limits.turn.clone())
                 } else {
-                    let skills = (judged.called.as_ref(), &known);
+                    // No model reads what a workflow begins with, and what nothing reads must not count as read.
+                    let skills = (judged.called.as_ref(), &known, judged.workflow.is_none());
                     let read = read_facts(&wiring, (&user, conversation, task), &inbound, skills, &route).await;
                     match (judged.workflow.take(), read) {
                         (Some(start), (_, facts, limits)) => with_workflow(facts, limits, start),

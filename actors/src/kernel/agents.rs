@@ -84,7 +84,8 @@ impl OpenAgent {
 }
 
 impl Kernel {
-    /// The sub-agents without a report of the newest open tasks, or of one conversation, in the order of their dispatch.
+    /// The sub-agents without a report of the open tasks, or of one conversation, in the order of their dispatch. The
+    /// conversations that changed last come first; those beyond `CONVERSATIONS_MAX` are left out.
     ///
     /// # Errors
     /// If the scope sees no such conversation, or the store fails.
@@ -104,8 +105,14 @@ impl Kernel {
                 running.entry(row.conversation).or_insert_with(|| (row.user, BTreeSet::new())).1.insert(row.id);
             }
         }
+        let mut newest = Vec::new();
+        for (id, (user, tasks)) in running {
+            let row = self.wiring.store.conversation(scope.clone(), id).await?;
+            newest.extend(row.map(|row| (row.updated_at, id, user, tasks)));
+        }
+        newest.sort_unstable_by_key(|(updated_at, id, ..)| std::cmp::Reverse((*updated_at, *id)));
         let mut found = Vec::new();
-        for (id, (user, tasks)) in running.into_iter().take(CONVERSATIONS_MAX) {
+        for (_, id, user, tasks) in newest.into_iter().take(CONVERSATIONS_MAX) {
             let state = self.present_state(scope.clone(), id, &user).await?;
             for turn in state.turns.iter().filter(|turn| tasks.contains(&turn.task)) {
                 found.extend(turn.agents.plan.unreported().map(|node| OpenAgent::of(id, turn, node)));

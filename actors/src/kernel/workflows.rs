@@ -6,11 +6,11 @@ use annie_core::{
     inbound::FORK,
     ports::{TaskRow, WorkflowFile},
     replay::Replay,
-    workflow::{ShownWorkflow, WORKFLOW, WORKFLOW_NOT_STARTED, WorkflowProblem, unknown_skills},
+    workflow::{ShownWorkflow, WORKFLOW, WORKFLOW_NOT_STARTED, WorkflowProblem, problems_with},
 };
 use serde_json::{Map, Value};
 
-use super::{Kernel, KernelError, PAGE_MAX, Submission, Submitted, replay::RUNNING};
+use super::{Kernel, KernelError, PAGE_MAX, Submission, Submitted, replay::RUNNING, submit::repeated};
 use crate::effects::start_of;
 
 /// The longest key of a run, in bytes.
@@ -21,7 +21,7 @@ const KEY_BYTES_MAX: usize = 100;
 pub struct KnownWorkflow {
     /// The file.
     pub file: WorkflowFile,
-    /// The problems of the file, and the skills that it names and that do not exist now.
+    /// The problems of the file: also another command with its name, and the skills that it names and that do not exist now.
     pub problems: Vec<WorkflowProblem>,
 }
 
@@ -36,6 +36,8 @@ pub struct RunWorkflow {
     pub key: Option<String>,
     /// Only local backends may run its agents.
     pub private: bool,
+    /// The front end that requests it: rules about this channel hold for the run.
+    pub channel: String,
 }
 
 /// The state of a run.
@@ -70,7 +72,7 @@ impl Kernel {
 
     fn known_workflow(&self, file: WorkflowFile) -> KnownWorkflow {
         let problems = match &file.read {
-            Ok(workflow) => unknown_skills(workflow, &self.wiring.catalog.skills()),
+            Ok(workflow) => problems_with(workflow, &self.wiring.catalog.skills()),
             Err(problems) => problems.clone(),
         };
         KnownWorkflow { file, problems }
@@ -83,7 +85,7 @@ impl Kernel {
     /// If there is no such workflow, its file or the arguments have problems, the key is not valid or was used with other
     /// arguments, or the message cannot be accepted.
     pub async fn run_workflow(&self, user: UserId, asked: RunWorkflow) -> Result<Submitted, KernelError> {
-        let RunWorkflow { name, arguments, key, private } = asked;
+        let RunWorkflow { name, arguments, key, private, channel } = asked;
         let text = if arguments.is_empty() { String::new() } else { Value::Object(arguments).to_string() };
         let key = match key.filter(|key| !key.is_empty()) {
             Some(key) if key.len() > KEY_BYTES_MAX => {
@@ -93,21 +95,25 @@ impl Kernel {
             None => self.wiring.env.uuid().to_string(),
         };
         let id = format!("{FORK}:{WORKFLOW}:{key}");
-        // A repetition is answered like the first request, whatever has become of the file.
-        if self.wiring.store.message(user.clone(), id.clone()).await?.is_none() {
-            let file = self.wiring.workflows.find(&name).await.ok_or(KernelError::NotFound("workflow"))?;
-            start_of(&self.wiring, file, &text).map_err(KernelError::Invalid)?;
-        }
         let source = format!("{FORK}:{name}");
         let message = Submission {
             conversation: Some(ConversationId::for_key(&user, &id)),
             client_id: Some(id),
             priority: Some(Priority::Normal),
             private,
+            channel,
             verbatim: true,
             ..Submission::new(user, &source, format!("/{name} {text}").trim_end())
         };
-        self.accept(message).await
+        let started = match self.wiring.workflows.find(&name).await {
+            Some(file) => start_of(&self.wiring, file, &text, false).map_err(KernelError::Invalid),
+            None => Err(KernelError::NotFound("workflow")),
+        };
+        match started {
+            Ok(_) => self.accept(message).await,
+            // The definition is recorded with the run, so a repetition is answered although the file has changed since.
+            Err(refusal) => repeated(&self.wiring, &message).await.ok_or(refusal),
+        }
     }
 
     /// The state of a run, from the log of its conversation.

@@ -32,7 +32,7 @@ where
         async move {
             let caller = caller(&request)?;
             let input = decode(request.into_inner()).map_err(refused)?;
-            let result = run(Call { state, caller }, input).await.map_err(refused)?;
+            let result = run(Call { state, caller, channel: "grpc" }, input).await.map_err(refused)?;
             Ok::<_, Status>(tonic::Response::new(encode(result)))
         }
     });

@@ -198,7 +198,7 @@ async fn decide(
     number: Option<u32>,
     verdict: ApprovalVerdict,
 ) -> Result<OpenApproval, ApiError> {
-    let Call { state, caller } = call;
+    let Call { state, caller, .. } = call;
     // An administrator may decide in place of the owner. For all other callers the task of another user does not exist.
     let scope = if caller.grants.has(KeyScope::Admin) { event::Scope::Operator } else { caller.scope() };
     Ok(state.kernel.decide_approval(scope, task, number, verdict, &caller.name()).await?)

@@ -461,7 +461,7 @@ async fn get_events(
 
 /// A caller with `ops:control` may resume another user's conversation, because the command reveals nothing of its content.
 async fn resume_conversation(call: Call, Id(id): Id<ConversationId>) -> Result<(), ApiError> {
-    let Call { state, caller } = call;
+    let Call { state, caller, .. } = call;
     if !caller.grants.has(KeyScope::OpsControl) {
         state.kernel.conversation(caller.scope(), id).await?;
     }

@@ -41,6 +41,8 @@ pub(crate) type Schemas = Vec<(String, RefOr<Schema>)>;
 pub(crate) struct Call {
     pub state: AppState,
     pub caller: Caller,
+    /// The front end, which is the channel of what the operation starts: `http` or `grpc`.
+    pub channel: &'static str,
 }
 
 /// The handler of an operation.
@@ -137,7 +139,7 @@ where
             let (mut parts, body) = request.into_parts();
             let caller = Caller::from_request_parts(&mut parts, &state).await?;
             let input = I::of_http(Request::from_parts(parts, body), &state).await?;
-            run(Call { state, caller }, input).await.map(respond)
+            run(Call { state, caller, channel: "http" }, input).await.map(respond)
         })
     });
     Row { about, run, http, describe }

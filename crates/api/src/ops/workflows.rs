@@ -70,11 +70,6 @@ pub struct Workflow {
     steps: Vec<String>,
 }
 
-fn problem(found: &WorkflowProblem) -> String {
-    let step = if found.step.is_empty() { String::new() } else { format!("step `{}`: ", found.step) };
-    format!("{step}{}; {}", found.what, found.fix)
-}
-
 fn steps_of(workflow: &Definition) -> Vec<String> {
     // The steps at the end of loops have no names of the file.
     workflow.steps.iter().map(|step| step.id.clone()).filter(|id| !id.contains('.')).collect()
@@ -88,7 +83,7 @@ impl From<KnownWorkflow> for Workflow {
             description: file.description,
             synopsis: read.as_ref().map(|workflow| workflow.as_command().synopsis()).unwrap_or_default(),
             schema: read.as_ref().map(|workflow| workflow.as_command().schema()),
-            problems: problems.iter().map(problem).collect(),
+            problems: problems.iter().map(WorkflowProblem::to_string).collect(),
             steps: read.as_ref().map(steps_of).unwrap_or_default(),
         }
     }
@@ -157,7 +152,8 @@ async fn run_workflow(
     (Name(name), Body(start)): (Name, Body<WorkflowStart>),
 ) -> Result<annie_actors::Submitted, ApiError> {
     let WorkflowStart { arguments, key, private } = start;
-    let asked = RunWorkflow { name, arguments, key: Some(key), private };
+    let channel = call.channel.to_owned();
+    let asked = RunWorkflow { name, arguments, key: Some(key), private, channel };
     Ok(call.state.kernel.run_workflow(call.caller.user.clone(), asked).await?)
 }
 

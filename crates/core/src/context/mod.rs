@@ -8,7 +8,7 @@ mod history;
 mod prompts;
 mod tools;
 
-pub use clip::clip;
+pub use clip::{clip, is_clipped};
 pub use compaction::{SUMMARISE, SUMMARY_BYTES_MAX, Span, Summary, to_summarise, with_context};
 pub(crate) use frame::with_fences;
 pub use frame::{Framed, Frames, escape, framed, unescape};

@@ -20,7 +20,7 @@ pub use active::{ActiveSkill, Confinement, SkillChange};
 pub use args::{ArgError, ArgKind, ArgSpec, args_from_schema};
 pub use fit::{CallStyle, Found, Misfit, PLACEHOLDER, find_argument, fit};
 pub use set::{DomainBrief, SkillSet, edit_distance, valid_skill_name};
-pub use slash::{DONE_COMMAND, HELP_COMMAND, SlashCommand, slash_commands};
+pub use slash::{DONE_COMMAND, HELP_COMMAND, SlashCommand, is_kernel_command, slash_commands};
 
 /// The consequence of running a skill twice. Recovery depends only on this.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

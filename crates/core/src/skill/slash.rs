@@ -18,6 +18,12 @@ pub const HELP_COMMAND: &str = "/help";
 /// The message that ends the active skill.
 pub const DONE_COMMAND: &str = "/done";
 
+/// Whether the kernel itself answers this command.
+#[must_use]
+pub fn is_kernel_command(command: &str) -> bool {
+    [HELP_COMMAND, DONE_COMMAND].contains(&command)
+}
+
 /// The commands: those of the kernel first, then the skills by name. A skill with the name of a kernel's command replaces it.
 #[must_use]
 pub fn slash_commands(skills: &SkillSet) -> Vec<SlashCommand> {

@@ -215,12 +215,32 @@ impl Provenance {
 
     /// Records the user's words of this turn: the numbers that can be ids, and the dates.
     pub(super) fn add_user_text(&mut self, words: &str) {
-        self.add_user_words(words);
-        self.dates.add_user_text(words);
+        self.note_pasted(words);
+        self.add_trusted_text(words);
+    }
+
+    fn note_pasted(&mut self, words: &str) {
         if words.contains("```") || words.lines().count() > PASTED_LINES_MIN {
             self.has_read(PASTED);
             self.is_pasted = true;
         }
+    }
+
+    /// Records whether the values of a command that the user gave may contain pasted text. A message that contains them in JSON has
+    /// one line.
+    pub(super) fn note_pasted_values(&mut self, values: &Value) {
+        match values {
+            Value::String(text) => self.note_pasted(text),
+            Value::Array(items) => items.iter().for_each(|item| self.note_pasted_values(item)),
+            Value::Object(map) => map.values().for_each(|item| self.note_pasted_values(item)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// Records words that count as the user's own: the author of a file of this installation pastes nothing of third parties.
+    pub(super) fn add_trusted_text(&mut self, words: &str) {
+        self.add_user_words(words);
+        self.dates.add_user_text(words);
         let ids = numbers_of_user(words);
         let free = USER_IDS_MAX.saturating_sub(self.user_ids.len());
         self.user_ids.extend(ids.iter().take(free));

@@ -11,7 +11,7 @@ use super::{
     run::StepOutcome,
     template::{Piece, Reference, pieces},
 };
-use crate::skill::SkillSet;
+use crate::skill::{SkillFormat, SkillSet, is_kernel_command};
 
 /// All problems of the graph and of the templates, in the order of the steps.
 pub(super) fn check(workflow: &Workflow) -> Vec<WorkflowProblem> {
@@ -28,9 +28,29 @@ pub(super) fn check(workflow: &Workflow) -> Vec<WorkflowProblem> {
     checker.problems
 }
 
-/// The skills that a workflow names and that do not exist.
+/// What is wrong with a workflow beside these skills: another command has its name, or it names skills that do not exist. A run
+/// would be something else, or would fail after its first effects.
 #[must_use]
-pub fn unknown_skills(workflow: &Workflow, skills: &SkillSet) -> Vec<WorkflowProblem> {
+pub fn problems_with(workflow: &Workflow, skills: &SkillSet) -> Vec<WorkflowProblem> {
+    let mut problems: Vec<WorkflowProblem> = taken_name(workflow, skills).into_iter().collect();
+    problems.extend(unknown_skills(workflow, skills));
+    problems
+}
+
+/// Messages that begin with the name of a workflow start it, unless the name is already that of another command.
+fn taken_name(workflow: &Workflow, skills: &SkillSet) -> Option<WorkflowProblem> {
+    let command = format!("/{}", workflow.name);
+    let is_prompt = |name: &str| skills.get(name).is_some_and(|s| matches!(s.format, SkillFormat::Prompt { .. }));
+    let owner = match workflow.name.as_str() {
+        name if is_prompt(name) => "a prompt skill",
+        _ if is_kernel_command(&command) => "a command of the kernel",
+        _ => return None,
+    };
+    let (what, fix) = (format!("`{command}` is {owner}, so it starts no run"), "rename the file".to_owned());
+    Some(WorkflowProblem { step: String::new(), what, fix })
+}
+
+fn unknown_skills(workflow: &Workflow, skills: &SkillSet) -> Vec<WorkflowProblem> {
     let mut problems = Vec::new();
     for (id, work) in workflow.works() {
         let names: Vec<&String> = match work {

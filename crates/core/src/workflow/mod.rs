@@ -9,6 +9,8 @@ mod run;
 mod show;
 mod template;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -17,7 +19,7 @@ use crate::{
     skill::{ArgSpec, Effect, SkillFormat, SkillSet, SkillSpec},
 };
 
-pub use check::unknown_skills;
+pub use check::problems_with;
 pub use read::{WorkflowHead, read};
 pub use run::{CallWork, Next, StepCall, StepDone, StepOutcome, StepResult, WorkflowBefore, WorkflowRun};
 pub use show::{ShownStep, ShownWorkflow, StepState};
@@ -43,7 +45,8 @@ pub struct WorkflowLimits {
     pub loop_max: u32,
     /// Maximum number of calls of one run in all. Each call of a fan-out counts.
     pub calls_max: u32,
-    /// Maximum size of the result of a step that later steps use, and of a text with values filled in, in bytes.
+    /// Maximum size of the result of a step that later steps use, and of a value that is filled into a text, in bytes. A longer
+    /// one is cut, and is then no list for `each`. All values of one text together have at most twice this size.
     pub value_bytes_max: u32,
 }
 
@@ -172,6 +175,23 @@ pub struct WorkflowProblem {
     pub what: String,
     /// How to fix it.
     pub fix: String,
+}
+
+impl WorkflowProblem {
+    /// Whether it is about a tool of an MCP server, which is known only while the server is connected.
+    #[must_use]
+    pub fn is_about_mcp(&self) -> bool {
+        self.what.contains("`mcp.")
+    }
+}
+
+impl fmt::Display for WorkflowProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.step.is_empty() {
+            write!(f, "step `{}`: ", self.step)?;
+        }
+        write!(f, "{}; {}", self.what, self.fix)
+    }
 }
 
 /// A workflow and its arguments as the facts of a turn record them. The definition is a text, so that it can be erased like one.

@@ -76,13 +76,16 @@ pub struct StepResult {
     /// What the skill returned for programs.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub evidence: Value,
+    /// What the skill returned for programs is larger than the limit, so it is not kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_evidence_left_out: bool,
 }
 
 impl StepResult {
     /// A result with this text and error code.
     #[must_use]
     pub fn new(outcome: StepOutcome, error: &str, text: impl Into<String>) -> Self {
-        Self { outcome, error: error.to_owned(), text: text.into(), evidence: Value::Null }
+        Self { outcome, error: error.to_owned(), text: text.into(), evidence: Value::Null, is_evidence_left_out: false }
     }
 
     /// The result of a skill run.
@@ -97,7 +100,7 @@ impl StepResult {
             Status::ErrorTransient | Status::ErrorPermanent if error.contains("timeout") => StepOutcome::Timeout,
             Status::ErrorTransient | Status::ErrorPermanent => StepOutcome::Failed,
         };
-        Self { outcome: kind, error, text: outcome.data.clone(), evidence: outcome.evidence.clone() }
+        Self { evidence: outcome.evidence.clone(), ..Self::new(kind, &error, outcome.data.clone()) }
     }
 
     /// The result of a sub-agent.
@@ -125,6 +128,7 @@ impl StepResult {
         self.text = clip(self.text.trim(), bytes_max).into_owned();
         if self.evidence.to_string().len() > bytes_max {
             self.evidence = Value::Null;
+            self.is_evidence_left_out = true;
         }
         self
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::run::StepResult;
-use crate::context::clip;
+use crate::context::{clip, is_clipped};
 
 /// The fields of a step that a template may name.
 const STEP_FIELDS: [&str; 6] = ["result", "evidence", "status", "error", "passes", "visits"];
@@ -137,26 +137,52 @@ impl Values<'_> {
         let whole = match field {
             "status" => return Ok(result.outcome.as_str().into()),
             "error" => return Ok(result.error.clone().into()),
+            "evidence" if result.is_evidence_left_out => {
+                let bytes_max = self.bytes_max;
+                return Err(format!("the evidence of step `{id}` has more than {bytes_max} bytes (`value_bytes_max`)"));
+            }
             "evidence" => result.evidence.clone(),
             _ if path.is_empty() => return Ok(result.text.clone().into()),
+            _ if is_clipped(&result.text) => {
+                let bytes_max = self.bytes_max;
+                return Err(format!(
+                    "the result of step `{id}` is not whole, so it has no part `{path}`: a result has at most {bytes_max} \
+                     bytes (`value_bytes_max`)"
+                ));
+            }
             _ => serde_json::from_str(&result.text)
                 .map_err(|_| format!("the result of step `{id}` is not JSON, so it has no part `{path}`"))?,
         };
         part_of(whole, path, || format!("the {field} of step `{id}` has no part `{path}`"))
     }
 
-    /// A text with its values. `framed` encloses what steps returned, where a model reads the text.
+    /// A text with its values, each of which is cut where it is too long. `framed` encloses what steps returned, where a model
+    /// reads the text.
     ///
     /// # Errors
     /// The value that is missing.
     pub(super) fn text(&self, template: &str, framed: Option<Frame<'_>>) -> Result<String, String> {
-        let mut text = String::new();
-        for piece in pieces(template)? {
+        self.filled(template, framed).map(|(text, _)| text)
+    }
+
+    /// A text with its values, and whether all of them are whole.
+    fn filled(&self, template: &str, framed: Option<Frame<'_>>) -> Result<(String, bool), String> {
+        let pieces = pieces(template)?;
+        let mut values = Vec::new();
+        for piece in &pieces {
+            if let Piece::Value(reference) = piece {
+                values.push(self.get(*reference)?.map(|value| plain(&value)).unwrap_or_default());
+            }
+        }
+        // A cut of the whole text could remove the end of a frame, or what the author wrote behind it.
+        let bytes_max = bytes_of_one(&values, self.bytes_max);
+        let is_whole = values.iter().all(|value| value.len() <= bytes_max && !is_clipped(value));
+        let (mut text, mut values) = (String::new(), values.iter());
+        for piece in pieces {
             match piece {
                 Piece::Text(plain) => text.push_str(plain),
                 Piece::Value(reference) => {
-                    let value = self.get(reference)?.map(|value| plain(&value)).unwrap_or_default();
-                    let value = clip(&value, self.bytes_max);
+                    let value = clip(values.next().map_or("", String::as_str), bytes_max);
                     match (reference, framed) {
                         (Reference::Step { id, field: "result" | "evidence", .. }, Some(framed)) => {
                             text.push_str(&framed(id, &value));
@@ -167,7 +193,7 @@ impl Values<'_> {
                 }
             }
         }
-        Ok(clip(&text, self.bytes_max.saturating_mul(2)).into_owned())
+        Ok((text, is_whole))
     }
 
     /// The arguments of a call. A text that is one placeholder gets the value with its type, and is left out if the value is an
@@ -202,13 +228,24 @@ impl Values<'_> {
     /// The items of a list: of a JSON array, or the lines of a text that are not empty.
     ///
     /// # Errors
-    /// The value that is missing or that is no list.
+    /// The value that is missing, that is no list, or that is not whole.
     pub(super) fn items(&self, template: &str) -> Result<Vec<Value>, String> {
-        let whole = match pieces(template)?.as_slice() {
-            [Piece::Value(reference)] => self.get(*reference)?.unwrap_or(Value::Null),
-            _ => self.text(template, None)?.into(),
+        let (list, is_whole) = match pieces(template)?.as_slice() {
+            [Piece::Value(reference)] => {
+                let list = self.get(*reference)?.unwrap_or(Value::Null);
+                let is_whole = !list.as_str().is_some_and(is_clipped);
+                (list, is_whole)
+            }
+            _ => self.filled(template, None).map(|(text, is_whole)| (text.into(), is_whole))?,
         };
-        match whole {
+        if !is_whole {
+            let bytes_max = self.bytes_max;
+            return Err(format!(
+                "the list is not whole: a result has at most {bytes_max} bytes (`value_bytes_max` below `[workflows]`), so let the \
+                 step return less, or raise the limit"
+            ));
+        }
+        match list {
             Value::Array(items) => Ok(items),
             Value::Null => Ok(Vec::new()),
             Value::String(text) => match serde_json::from_str(&text) {
@@ -218,6 +255,23 @@ impl Values<'_> {
             other => Err(format!("{other} is no list")),
         }
     }
+}
+
+/// The size to which each value of a text is cut, in bytes, so that all of them together have at most twice the size of one.
+/// Short values leave their room to the long ones.
+fn bytes_of_one(values: &[String], bytes_max: usize) -> usize {
+    let mut sizes: Vec<usize> = values.iter().map(|value| value.len().min(bytes_max)).collect();
+    sizes.sort_unstable();
+    let (mut left, mut count) = (bytes_max.saturating_mul(2), sizes.len());
+    for size in sizes {
+        let share = left / count;
+        if size > share {
+            return share;
+        }
+        left -= size;
+        count -= 1;
+    }
+    bytes_max
 }
 
 /// The part of a value at a path of names and numbers, separated by dots.

@@ -218,6 +218,58 @@ fn result_is_cut_at_the_limit_and_is_never_read_as_a_template() {
 }
 
 #[test]
+fn fan_out_over_a_list_or_evidence_beyond_the_limit_fails() {
+    let limits = WorkflowLimits { value_bytes_max: 100, ..WorkflowLimits::default() };
+    let steps = |of: &str| {
+        json!([
+            {"id": "a", "loop": {"max": 1, "steps": [{"id": "list", "skill": "x.y"}]}},
+            {"id": "all", "each": {"of": of, "skill": "x.one", "args": {"name": "{item}"}}},
+        ])
+    };
+    let long = json!(vec!["twelve bytes"; 20]);
+    for (of, why) in [
+        ("{steps.list.result}", "the list is not whole"),
+        ("{steps.a.result}", "the list is not whole"),
+        ("first\n{steps.list.result}", "the list is not whole"),
+        ("{steps.list.result.0}", "is not whole, so it has no part `0`"),
+        ("{steps.list.evidence}", "has more than 100 bytes"),
+    ] {
+        let mut run = begun_with(&steps(of), limits.clone());
+        end_with(&mut run, &StepResult { evidence: long.clone(), ..ok(&long.to_string()) });
+        let Next::Fail(failure) = run.next() else { panic!("{of}: {:?}", run.next()) };
+        assert!(failure.contains(why), "{of}: {failure}");
+    }
+    // The list of a fan-out is whole, although one of its texts was cut.
+    let two = json!([
+        {"id": "p", "each": {"of": "[1]", "skill": "x.y"}},
+        {"id": "all", "each": {"of": "{steps.p.result}", "skill": "x.one", "args": {"name": "{item}"}}},
+    ]);
+    let mut run = begun_with(&two, WorkflowLimits { value_bytes_max: 120, ..limits });
+    end_with(&mut run, &ok(&"x".repeat(130)));
+    assert_eq!(calls(&run).len(), 1);
+}
+
+#[test]
+fn values_of_one_text_share_twice_the_limit_and_its_author_loses_no_word() {
+    let limits = WorkflowLimits { value_bytes_max: 400, ..WorkflowLimits::default() };
+    let ids = ["a", "b", "c", "d", "e"];
+    let branches = ids.map(|id| json!({"id": id, "skill": "x.y"}));
+    let named = ids.map(|id| format!("{{steps.{id}.result}}")).join(" and ");
+    let mission = format!("{named} {}the end", "word ".repeat(200));
+    let steps = json!([{"id": "p", "parallel": branches}, {"id": "f", "agent": mission}]);
+    let mut run = begun_with(&steps, limits);
+    for (id, length) in [("a#1", 300), ("b#2", 1_000), ("c#3", 60), ("d#4", 1_000), ("e#5", 1_000)] {
+        run.finished(id, ok(&"Q".repeat(length)));
+    }
+    run.settle(&Frames::default());
+    let text = calls(&run).remove(0);
+    assert!(text.ends_with("word the end") && text.matches("</result").count() == 5, "{text}");
+    assert_eq!(text.matches("[cut:").count(), 4, "the short one is whole: {text}");
+    let values = text.matches('Q').count();
+    assert!((400..=800).contains(&values), "{values}: {text}");
+}
+
+#[test]
 fn loops_without_calls_end() {
     let inner = json!([{"id": "none", "each": {"of": "[]", "skill": "x.y"}}]);
     let two = json!({"max": 100, "steps": [{"id": "c", "loop": {"max": 100, "steps": inner}}]});

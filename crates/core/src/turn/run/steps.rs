@@ -29,7 +29,8 @@ impl AgentRun {
             before.unwrap_or_else(|| WorkflowBefore { now: facts.local_now.clone(), done: Vec::new() });
         let run = WorkflowRun::begin(start, &now, &self.frames).with_done_before(done);
         // The author of the file named what it contains.
-        self.provenance.add_user_text(&start.definition);
+        self.provenance.add_trusted_text(&start.definition);
+        self.provenance.note_pasted_values(&serde_json::from_str(&start.arguments).unwrap_or_default());
         self.workflow = Some(Box::new(run));
     }
 
