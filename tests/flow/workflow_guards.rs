@@ -23,7 +23,7 @@ use serde_json::json;
 use super::{
     bad_models::{ask, server_with},
     prompt_skills,
-    workflows::{ERRAND, end_of, ended, events, put, run, server_of, start, state, steps as steps_of},
+    workflows::{end_of, ended, events, put, run, server_of, start, state, steps as steps_of},
 };
 use crate::{
     server::Server,
@@ -36,17 +36,12 @@ async fn agent_beside_a_refused_one_runs_once_and_its_report_reaches_its_step() 
   - id: both
     parallel:
       - {id: a, agent: \"Report A.\"}
-      - {id: b, agent: \"Report B.\", skills: [SKILL]}
+      - {id: b, agent: \"Report B.\", skills: [tasks.create]}
     next: {on: failed, to: say}
   - {id: say, answer: \"{steps.a.status} {steps.a.result} {steps.b.status} {steps.b.error}\"}
 ";
-    let unknown = format!(
-        "name: unknown\ndescription: One agent has a skill that does not exist.\nsteps:{}",
-        steps.replace("SKILL", "mcp.gone.look")
-    );
     let confined = format!(
-        "name: confined\ndescription: One agent has a forbidden skill.\nsteps:\n  - {{id: keep, skill: keep}}{}",
-        steps.replace("SKILL", "tasks.create")
+        "name: confined\ndescription: One agent has a forbidden skill.\nsteps:\n  - {{id: keep, skill: keep}}{steps}"
     );
     let model = FakeModelServer::start(|seen| {
         Reply::says(if seen.last_user_text().contains("Report A.") { "The report of A." } else { "Nothing." })
@@ -54,14 +49,12 @@ async fn agent_beside_a_refused_one_runs_once_and_its_report_reaches_its_step() 
     .await;
     let (folder, server) = server_with(&model, "").await;
     prompt_skills::put(&folder, &server, &[("keep", "allowed-tools: tasks.search", "Keep to it.")]).await;
-    put(folder.path(), &[&unknown, &confined]);
-    for (name, error) in [("unknown", "failed invalid_call"), ("confined", "denied denied")] {
-        let (task, conversation) = start(&server, name, json!({})).await;
-        ended(&server, &task).await;
-        let end = end_of(&server, &conversation).await;
-        assert_eq!(end["text"], format!("ok The report of A. {error}"), "{name}: {end}");
-    }
-    assert_eq!(model.requests().len(), 2, "one round of agent A for each run: {:?}", model.requests());
+    put(folder.path(), &[&confined]);
+    let (task, conversation) = start(&server, "confined", json!({})).await;
+    ended(&server, &task).await;
+    let end = end_of(&server, &conversation).await;
+    assert_eq!(end["text"], "ok The report of A. denied denied", "{end}");
+    assert_eq!(model.requests().len(), 1, "agent A runs once: {:?}", model.requests());
 }
 
 /// Waits until a call of the run waits for a person.
@@ -234,7 +227,7 @@ async fn retry_of_a_run_whose_file_is_gone_or_broken_fails_without_a_model() {
     let file = folder.path().join("workflows/needs.md");
     for (text, why) in [
         (None, "There is no workflow or skill needs any more"),
-        (Some("---\nname: needs\ndescription: x\nsteps: []\n---\n"), "has problems, so it was not started"),
+        (Some("---\nname: needs\ndescription: x\nsteps: []\n---\n"), "has problems, so the workflow was not started"),
         (
             Some(
                 "---\nname: needs\ndescription: x\narguments:\n  day: {type: text, required: true}\nsteps:\n  - {id: a, answer: \"{args.day}\"}\n---\n",
@@ -367,19 +360,4 @@ steps:
         let end = end_of(&server, &conversation).await;
         assert_eq!(end["text"], wanted, "{a} and {b}: {end}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn repeated_key_is_answered_after_the_file_is_gone() {
-    let (folder, server) = server_of("", &[ERRAND]).await;
-    let run_errand = async |what: &str| {
-        let body = json!({"arguments": {"what": what}, "key": "k1"});
-        server.post("/api/v1/workflows/errand/run", &body).await.expect("an answer")
-    };
-    let (_, first) = run_errand("tea").await;
-    ended(&server, first["task_id"].as_str().expect("a task")).await;
-    std::fs::remove_file(folder.path().join("workflows/errand.md")).expect("removed");
-    let (status, again) = run_errand("tea").await;
-    assert_eq!((status, &again["task_id"], &again["repeated"]), (200, &first["task_id"], &json!(true)), "{again}");
-    assert_eq!(run_errand("coffee").await.0, 409, "the key was used with other arguments");
 }

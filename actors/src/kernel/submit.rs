@@ -402,12 +402,6 @@ async fn capacity(
     }
 }
 
-/// The acknowledgement of a message of the kernel that was accepted before, with the same text; `None` if there is none.
-pub(super) async fn repeated(wiring: &Wiring, message: &Submission) -> Option<Submitted> {
-    let (conversation, priority) = (conversation_of(wiring, message), message.priority.unwrap_or_default());
-    accepted_before(wiring, message, conversation, priority).await
-}
-
 /// Looks up a message for which there is no capacity: it may have been accepted before without its sender having received
 /// the acknowledgement.
 async fn accepted_before(

@@ -10,7 +10,7 @@ use annie_core::{
 };
 use serde_json::{Map, Value};
 
-use super::{Kernel, KernelError, PAGE_MAX, Submission, Submitted, replay::RUNNING, submit::repeated};
+use super::{Kernel, KernelError, PAGE_MAX, Submission, Submitted, replay::RUNNING};
 use crate::effects::start_of;
 
 /// The longest key of a run, in bytes.
@@ -95,6 +95,11 @@ impl Kernel {
             None => self.wiring.env.uuid().to_string(),
         };
         let id = format!("{FORK}:{WORKFLOW}:{key}");
+        // A repetition is answered like the first request, whatever has become of the file.
+        if self.wiring.store.message(user.clone(), id.clone()).await?.is_none() {
+            let file = self.wiring.workflows.find(&name).await.ok_or(KernelError::NotFound("workflow"))?;
+            start_of(&self.wiring, file, &text, false).map_err(KernelError::Invalid)?;
+        }
         let source = format!("{FORK}:{name}");
         let message = Submission {
             conversation: Some(ConversationId::for_key(&user, &id)),
@@ -105,15 +110,7 @@ impl Kernel {
             verbatim: true,
             ..Submission::new(user, &source, format!("/{name} {text}").trim_end())
         };
-        let started = match self.wiring.workflows.find(&name).await {
-            Some(file) => start_of(&self.wiring, file, &text, false).map_err(KernelError::Invalid),
-            None => Err(KernelError::NotFound("workflow")),
-        };
-        match started {
-            Ok(_) => self.accept(message).await,
-            // The definition is recorded with the run, so a repetition is answered although the file has changed since.
-            Err(refusal) => repeated(&self.wiring, &message).await.ok_or(refusal),
-        }
+        self.accept(message).await
     }
 
     /// The state of a run, from the log of its conversation.

@@ -109,6 +109,10 @@ pub struct Outcome {
     /// How long the host asks its callers to wait before they try again, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_s: Option<u32>,
+    /// The origins of stored texts in the result, as they were recorded when the texts were stored. An agent that reads them has read
+    /// these origins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origins: Vec<String>,
 }
 
 /// One request that the egress client sent. It has no path, no query and no headers, because these may contain secrets.
@@ -175,6 +179,7 @@ impl Outcome {
             skill_change: None,
             injection: None,
             pause_s: None,
+            origins: Vec::new(),
         }
     }
 
@@ -241,6 +246,13 @@ impl Outcome {
     #[must_use]
     pub fn with_evidence(mut self, evidence: Value) -> Self {
         self.evidence = evidence;
+        self
+    }
+
+    /// Adds the origins of stored texts in the result.
+    #[must_use]
+    pub fn with_origins(mut self, origins: Vec<String>) -> Self {
+        self.origins = origins;
         self
     }
 

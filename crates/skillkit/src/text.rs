@@ -18,6 +18,17 @@ pub(crate) fn tags_from(given: &[String], origin: &[String]) -> Result<Vec<Strin
     Ok(tags)
 }
 
+/// The origins that tags record, each once.
+pub(crate) fn origins_in<'a>(tags: impl IntoIterator<Item = &'a String>) -> Vec<String> {
+    let mut origins: Vec<String> = Vec::new();
+    for origin in tags.into_iter().filter_map(|tag| tag.strip_prefix(ORIGIN_TAG)) {
+        if !origins.iter().any(|known| known == origin) {
+            origins.push(origin.to_owned());
+        }
+    }
+    origins
+}
+
 /// Normalises tags: lower case, hyphens for spaces, no `#`, no duplicates, in the given order.
 pub(crate) fn tags(given: &[String]) -> Result<Vec<String>, SkillError> {
     let mut tags: Vec<String> = Vec::new();

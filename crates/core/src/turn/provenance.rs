@@ -400,6 +400,7 @@ impl Provenance {
         if outcome.injection.is_some() {
             self.has_read(FLAGGED);
         }
+        outcome.origins.iter().for_each(|origin| self.has_read(origin));
         // The text of a prompt skill is instructions that the operator installed.
         if skill.contains('.') && skill != HELP {
             self.dates.add_shown_text(&outcome.data);

@@ -51,7 +51,8 @@ impl Handler for List {
         let counted = text::count(found.len(), "memory", "memories");
         let more = if found.len() == args.limit as usize { " (there may be more)" } else { "" };
         let message = format!("{counted}{more}, the most important first:\n\n{}", lines.join("\n"));
-        Ok(Outcome::success(message).with_evidence(evidence))
+        let origins = text::origins_in(found.iter().flat_map(|memory| &memory.statement.tags));
+        Ok(Outcome::success(message).with_evidence(evidence).with_origins(origins))
     }
 }
 
@@ -68,5 +69,7 @@ async fn deleted(ctx: &Ctx, args: &Args) -> Ran {
     };
     let lines: Vec<String> = found.iter().map(show).collect();
     let counted = text::count(found.len(), "forgotten memory", "forgotten memories");
-    Ok(Outcome::success(format!("{counted}:\n\n{}\n\n{}", lines.join("\n"), trash::KEPT)).with_evidence(evidence))
+    let message = format!("{counted}:\n\n{}\n\n{}", lines.join("\n"), trash::KEPT);
+    let origins = text::origins_in(found.iter().flat_map(|(memory, _)| &memory.statement.tags));
+    Ok(Outcome::success(message).with_evidence(evidence).with_origins(origins))
 }

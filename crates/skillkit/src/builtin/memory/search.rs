@@ -64,7 +64,9 @@ impl Handler for Search {
         let lines: Vec<String> = found.iter().map(|memory| format!("- {}", line(memory))).collect();
         let counted = text::count(found.len(), "memory", "memories");
         let message = format!("Found {counted}:\n\n{}", lines.join("\n\n"));
-        Ok(Outcome::success(message).with_evidence(json!({"count": found.len(), "numbers": numbers})))
+        let origins = text::origins_in(found.iter().flat_map(|memory| &memory.statement.tags));
+        let evidence = json!({"count": found.len(), "numbers": numbers});
+        Ok(Outcome::success(message).with_evidence(evidence).with_origins(origins))
     }
 }
 

@@ -5,10 +5,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{name::title_of, with_home};
+use super::{name::title_of, tags_of, with_home};
 use crate::{
     error::SkillError,
     handler::{Ctx, Handler, Ran},
+    text,
 };
 
 pub(crate) struct Read;
@@ -57,6 +58,7 @@ impl Handler for Read {
         if args.from_line > 1 || last < total {
             shown_text.push_str(&format!("\n\n[lines {} to {last} of {total}]", args.from_line));
         }
-        Ok(Outcome::success(shown_text).with_evidence(evidence))
+        let origins = text::origins_in(&tags_of(&text));
+        Ok(Outcome::success(shown_text).with_evidence(evidence).with_origins(origins))
     }
 }

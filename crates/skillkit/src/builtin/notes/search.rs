@@ -82,11 +82,12 @@ impl Handler for Search {
         let paths: Vec<&str> = found.hits.iter().map(|h| h.path.as_str()).collect();
         let evidence = json!({"count": found.hits.len(), "total": total, "paths": paths});
         let mut message = summary(&found.hits, total, &filters);
+        let origins = text::origins_in(found.hits.iter().flat_map(|hit| &hit.tags));
         if found.unread == 0 {
-            return Ok(Outcome::success(message).with_evidence(evidence));
+            return Ok(Outcome::success(message).with_evidence(evidence).with_origins(origins));
         }
         message.push_str(&format!("\n\n{} could not be looked through.", text::count(found.unread, "note", "notes")));
-        Ok(Outcome::partial(message).with_evidence(evidence))
+        Ok(Outcome::partial(message).with_evidence(evidence).with_origins(origins))
     }
 }
 
