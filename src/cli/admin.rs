@@ -130,7 +130,7 @@ async fn watch_workers(beat: Arc<AtomicU64>, kernel: Kernel) {
         match (is_blocked, !blocked.is_zero()) {
             (false, true) => tracing::error!(
                 blocked_ms,
-                "all worker threads are blocked: only the admin plane answers; `annie tree` shows which actor has run longest"
+                "all worker threads are blocked: only the admin plane answers; `annie actors tree` shows which actor has run longest"
             ),
             (true, false) => tracing::info!("the worker threads work again"),
             _ => {}

@@ -76,8 +76,11 @@ async fn admin_plane_answers_and_kills_while_every_worker_thread_is_blocked() {
         (row["status"] == "completed").then_some(())
     })
     .await;
-    let log = server.log().join("\n");
-    assert!(log.contains("all worker threads are blocked") && log.contains("the worker threads work again"), "{log}");
+    eventually("the log says that they were blocked and work again", async || {
+        let log = server.log().join("\n");
+        (log.contains("all worker threads are blocked") && log.contains("the worker threads work again")).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
