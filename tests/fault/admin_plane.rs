@@ -52,7 +52,8 @@ async fn admin_plane_answers_and_kills_while_every_worker_thread_is_blocked() {
     assert_eq!(code, 0, "{out} {err}");
     // The answer to this request may come only when the worker is free again.
     let (url, http) = (format!("{}/api/v1/messages", server.url), server.http.clone());
-    let sent = tokio::task::spawn(async move { http.post(url).json(&json!({"text": "what is due?"})).send().await });
+    let mut sent = tokio::task::JoinSet::new();
+    sent.spawn(async move { http.post(url).json(&json!({"text": "what is due?"})).send().await });
     eventually("no worker answers", async || get(&server.url, "/healthz").await.is_none().then_some(())).await;
 
     let tree: Value = serde_json::from_str(&get(&admin, "/api/v1/actors").await.expect("the tree")).expect("JSON");
@@ -69,7 +70,15 @@ async fn admin_plane_answers_and_kills_while_every_worker_thread_is_blocked() {
     assert_eq!(code, 0, "{out} {err}");
     assert!(get(&server.url, "/healthz").await.is_none(), "the worker was blocked all the time");
 
-    let answer = sent.await.expect("the request ends").expect("an answer").json::<Value>().await.expect("JSON");
+    let answer = sent
+        .join_next()
+        .await
+        .expect("a request")
+        .expect("it ends")
+        .expect("an answer")
+        .json::<Value>()
+        .await
+        .expect("JSON");
     let task = answer["task_id"].as_str().expect("a task").to_owned();
     eventually("the message is answered", async || {
         let (_, row) = server.get(&format!("/api/v1/tasks/{task}")).await;
