@@ -60,15 +60,14 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     let admin = admin.map(|admin| admin.serve(state.clone().of_admin_plane())).transpose();
     let api = Listener::open(&kernel, api, state);
     run_beside(site, &kernel, metrics);
-    // Open requests get time to end only while there is a kernel that can answer them.
     let begun = admin.and_then(|admin| report_ready(site, &serve, &address).map(|()| admin));
-    let (why, drain_ms_max) = match &begun {
+    let why = match &begun {
         Ok(_) => tokio::select! {
-            reason = kernel.ended() => (ended_by_itself(&reason), None),
-            broken = api.broken() => (Some(broken), Some(config.api.drain_ms_max)),
-            () = signals.next() => (None, Some(config.api.drain_ms_max)),
+            reason = kernel.ended() => ended_by_itself(&reason),
+            broken = api.broken() => Some(broken),
+            () = signals.next() => None,
         },
-        Err(failure) => (Some(failure.clone()), Some(config.api.drain_ms_max)),
+        Err(failure) => Some(failure.clone()),
     };
     service::notify(&site.loaded.environment, "STOPPING=1");
     site.console.say("annie: stopping; a second signal leaves at once");
@@ -76,18 +75,16 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     let _ = std::fs::remove_file(Address::file(&site.folder));
     kernel.drain();
     let stopped = async {
-        let failure = match drain_ms_max {
-            Some(drain_ms_max) => tokio::select! {
-                () = api.close(Duration::from_millis(drain_ms_max)) => None,
-                reason = kernel.ended() => ended_by_itself(&reason),
-            },
-            None => None,
+        // Open requests get time to end only while there is a kernel that can answer them.
+        let failure_of_kernel = tokio::select! {
+            () = api.close(Duration::from_millis(config.api.drain_ms_max)) => None,
+            reason = kernel.ended() => ended_by_itself(&reason),
         };
         assembled.stop().await;
         if let Ok(Some(admin)) = begun {
             admin.close().await;
         }
-        failure
+        failure_of_kernel
     };
     let failure_while_draining = tokio::select! {
         failure = stopped => failure,

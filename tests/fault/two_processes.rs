@@ -16,7 +16,7 @@ use annie_actors::{StreamItem, Submission};
 use annie_core::{
     event::{EventBody, NewEvent, Scope},
     ids::{AgentId, ConversationId, Epoch, Seq, TaskId},
-    ports::{Append, Entropy, Fence, Records, Store},
+    ports::{Append, Entropy, Fence, Log, Records, Store},
     time::Micros,
 };
 use annie_store::{MemoryStore, PostgresOptions, PostgresStore, StoreFault, StorePoint, StoreSide};
@@ -650,20 +650,43 @@ async fn conversation_that_another_process_is_about_to_claim_is_left_to_it() {
         Box::pin(async move { received.acquire().await.expect("it is open").forget() })
     }));
     let a = one_of_two(7, ScriptedModel::saying("here"), notified, |_| {}).await;
-    let slow = store.with_wait(Arc::new(|point, side| {
-        let is_claim = matches!((point, side), (StorePoint::Claim(_), StoreSide::Before));
-        Box::pin(sleep_for_ms(if is_claim { 1_500 } else { 0 }))
-    }));
-    let b = one_of_two(8, ScriptedModel::saying("there"), slow, |_| {}).await;
+    let b = one_of_two(8, ScriptedModel::saying("there"), store.clone(), |_| {}).await;
     sleep_for_ms(SCAN_MS).await;
-    let sent = b.say("hello").await;
+    // A process without a lease stores a message without owning what it opens.
+    let (conversation, task) = store_without_owner(&store, &b).await;
     notifications.add_permits(1);
+    eventually("a scan has found the conversation without an owner", async || {
+        let (_, view) = a.kernel.view("/ownership").await.ok()?;
+        (view?["unclaimed"] == 1).then_some(())
+    })
+    .await;
+    sleep_for_ms(1_000).await;
+    assert_eq!(epoch_of(&store, conversation).await, Epoch(0), "the other process has claimed it");
+    let sent = b.say_in(conversation, "and this").await;
     assert_eq!(b.answer(&sent).await, "there");
     sleep_for_ms(SCAN_MS / 2).await;
-    assert_eq!(epoch_of(&store, sent.conversation).await, Epoch(1));
+    let log = b.log(conversation).await;
+    check_log(&log);
+    assert!(log.iter().any(|event| event.task == task && event.body.is_final()), "{log:?}");
+    assert_eq!(epoch_of(&store, conversation).await, Epoch(1));
     for world in [a, b] {
         world.kernel.stop().await;
     }
+}
+
+/// Stores the message of a new conversation, of which no process is the owner.
+async fn store_without_owner(store: &MemoryStore, world: &World) -> (ConversationId, TaskId) {
+    let sent = world.say("hello").await;
+    world.answer(&sent).await;
+    let first = world.log(sent.conversation).await.remove(0);
+    let EventBody::Received(mut inbound) = first.body else { panic!("no message") };
+    inbound.client_id = "without an owner".to_owned();
+    let conversation = ConversationId::from_uuid(uuid::Uuid::from_u128(7));
+    let task = TaskId::from_uuid(uuid::Uuid::from_u128(8));
+    let event = NewEvent { at: first.at, task, agent: AgentId::orchestrator(), body: EventBody::Received(inbound) };
+    let append = Append { conversation, user: ann(), fence: Fence::Inbox, events: vec![event] };
+    store.commit(vec![append]).await.remove(0).expect("stored");
+    (conversation, task)
 }
 
 #[tokio::test(start_paused = true)]

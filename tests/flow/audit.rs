@@ -159,6 +159,9 @@ async fn audit_chain_continues_after_a_seal_and_an_event_that_cannot_be_read() {
     let damaged = "PRAGMA ignore_check_constraints = ON; UPDATE events SET erased_sha256 = x'00' WHERE seq = 1 AND \
                    conversation_id = (SELECT conversation_id FROM events ORDER BY at LIMIT 1)";
     assert!(change(data, damaged).await > 0);
+    // A pass seals the newest change first. The clock was set back, so the damaged conversations come first.
+    let ahead = "UPDATE conversations SET updated_at = updated_at + 600000000";
+    assert!(change(data, ahead).await > 0);
     let mut server = server.again(data, &[], &[("ANNIE__AUDIT__SEAL_MS", "20")]).await;
     assert_eq!(annie(data, &["ask", "--new", "hello"], &[]).await.0, 0);
     let found = eventually("the events of another conversation are sealed", async || {

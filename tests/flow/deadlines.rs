@@ -89,10 +89,10 @@ async fn soft_deadline_asks_the_next_round_to_finish() {
     world.kernel.stop().await;
 }
 
-/// Three rounds, each of which reads its prompt for longer than the soft deadline.
+/// Rounds that each read their prompt for longer than the soft deadline. The last hard deadline passes while the first round reads.
 #[tokio::test(start_paused = true)]
 async fn soft_deadline_excludes_prompt_reading_and_hard_deadline_includes_it() {
-    for (hard_ms, is_whole) in [(60_000, true), (6_000, false)] {
+    for (hard_ms, is_whole, rounds) in [(60_000, true, 3), (6_000, false, 1), (3_500, false, 0)] {
         let seen: Arc<Mutex<Vec<String>>> = Arc::default();
         let recorded = seen.clone();
         let model = ScriptedModel::new(move |request, call| {
@@ -112,7 +112,7 @@ async fn soft_deadline_excludes_prompt_reading_and_hard_deadline_includes_it() {
         assert_eq!((text == "Done.", paused), (is_whole, !is_whole), "{text}");
         assert_eq!(count(&log, |b| matches!(b, EventBody::DeadlinePassed { hard: false, .. })), 0);
         let read = count(&log, |b| b.round_end().is_some_and(|end| end.prefill_ms >= 3_900));
-        assert_eq!(read, if is_whole { 3 } else { 1 });
+        assert_eq!(read, rounds, "rounds that read their whole prompt within {hard_ms} ms");
         let seen = seen.lock().expect("not poisoned").clone();
         assert!(!seen.iter().any(|seen| seen.contains("Time is nearly up")), "{seen:?}");
     }

@@ -127,9 +127,15 @@ async fn deferred_task_shows_its_model_failure_and_resumes_when_the_model_answer
     is_well.store(true, Ordering::SeqCst);
     let sent = ask(&server, "are you there?").await;
     assert_eq!(sent["answer"], "Here I am.", "{sent}");
-    eventually("the task is answered", async || {
+    let row = eventually("the task is answered", async || {
         let (_, row) = server.get(&format!("/api/v1/tasks/{task}")).await;
-        (row["status"] == "completed").then_some(())
+        (row["status"] == "completed").then_some(row)
     })
     .await;
+    // Without the answer it would continue too, when its wait is over.
+    let conversation = row["conversation_id"].as_str().expect("a conversation");
+    let (_, page) = server.get(&format!("/api/v1/conversations/{conversation}/events")).await;
+    let events = page["events"].as_array().expect("events");
+    let is_continued = |event: &serde_json::Value| event["kind"] == "continued" && event["by"] == "model";
+    assert!(events.iter().any(is_continued), "{page}");
 }

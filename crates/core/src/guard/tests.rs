@@ -96,6 +96,8 @@ fn topic_rules_that_are_wrong_are_refused() {
         (vec![rule("a", &[], Some(""), "")], "pattern"),
         (vec![rule("a", &[], Some("x*"), "")], "pattern"),
         (vec![rule("a", &[], Some(r"(\w{1000}){1000}"), "")], "pattern"),
+        // Below the limit that the regex crate has by itself, 10 MiB.
+        (vec![rule("a", &[], Some("(a{1000}){100}"), "")], "pattern"),
         (vec![rule("a", &[], Some(&long), "")], "pattern"),
         (vec![TopicRule { reply: String::new(), action: TopicAction::Refuse, ..rule("a", &["x"], None, "") }], "reply"),
         (vec![TopicRule { action: TopicAction::Flag, ..rule("a", &["x"], None, "No.") }], "reply"),

@@ -182,7 +182,9 @@ fn result_made_up_twice_after_a_read_is_not_the_answer() {
         }
         let answer = w.answer(task);
         assert_eq!(answer == says, is_answer, "{answer}");
-        assert_eq!(answer.contains("Nothing was changed"), !is_answer, "{answer}");
+        // The answer is the reason alone, not the made-up result with a correction below it.
+        assert_eq!(answer.contains("only made up a result. Nothing was changed."), !is_answer, "{answer}");
+        assert!(is_answer || !answer.contains(says), "{answer}");
     }
 }
 

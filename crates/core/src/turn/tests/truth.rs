@@ -733,6 +733,9 @@ fn claim_with_date_or_time_does_not_refer_to_earlier_turn() {
     for (asks, says) in [
         ("Add the dentist on March 3", "I've created a task for the dentist on March 3."),
         ("Add the dentist at 3 pm", "I've created a task for the dentist at 3 pm."),
+        // After more than one sentence, an answer may also be about an earlier turn.
+        ("The dentist has time. Add it on March 3.", "I've created a task for the dentist on March 3."),
+        ("The dentist has time. Add it at 3.", "I've created a task for the dentist at 3 o'clock."),
         ("Is it possible to add eggs?", "Yes, I've added eggs to your list."),
         ("How about we add eggs?", "Sure, I've added eggs to your list."),
         ("When you have time, could you create a task to buy eggs?", "I've created the task."),
@@ -756,9 +759,12 @@ fn claim_with_invented_detail_does_not_refer_to_earlier_turn() {
     w.main_skill("Created task #1 Call the bank, priority medium");
     w.replies("Done.", &[]);
     for detail in ["due next Friday", "priority high"] {
-        let task = w.say("I have called the bank, so that task is done");
-        w.replies(&format!("I added task #1 \"Call the bank\", {detail}."), &[]);
-        assert_eq!(outcome(&w, task), AnswerOutcome::NoAction, "{detail}");
+        // The second message requests nothing, so its answer may be about an earlier turn.
+        for asks in ["I have called the bank, so that task is done", "I have called the bank. Which task was that?"] {
+            let task = w.say(asks);
+            w.replies(&format!("I added task #1 \"Call the bank\", {detail}."), &[]);
+            assert_eq!(outcome(&w, task), AnswerOutcome::NoAction, "{asks}: {detail}");
+        }
     }
     let task = w.say("thanks");
     w.replies("You're welcome. I added task #1 \"Call the bank\", priority medium.", &[]);

@@ -95,9 +95,12 @@ async fn file_outside_of_its_folder_is_refused_by_every_way() {
     symlink(folders.path("secret.txt"), folders.path("docs/link.txt")).unwrap();
     symlink(folders.all.path(), folders.path("out/up")).unwrap();
     symlink("../secret.txt", folders.path("out/file.txt")).unwrap();
+    folders.put("docs/letters/bank.txt", "inside");
     let world = &folders.world;
     for (skill, path, error_type) in [
         ("files.read", "docs/../secret.txt", "outside_folder"),
+        // Where `..` leads depends on links, so it is refused within the folder as well.
+        ("files.read", "docs/letters/../letters/bank.txt", "outside_folder"),
         ("files.read", "docs/link.txt", "outside_folder"),
         ("files.read", "out/up/secret.txt", "outside_folder"),
         ("files.list", "out/up", "outside_folder"),
