@@ -108,6 +108,11 @@ impl Address {
     }
 }
 
+/// Whether there is a process with this number.
+fn is_running(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
 impl Site {
     /// The user of the command line.
     #[must_use]
@@ -124,8 +129,8 @@ impl Site {
     }
 
     /// The server to use, if one runs: the one of `--url` (whether it answers or not), the one of the data folder, the one at
-    /// the configured address, or the admin plane of the server of the data folder. If a flag or a variable names the data folder, the configured address is not tried, because it
-    /// may belong to another folder.
+    /// the configured address, or the admin plane of the server of the data folder. If a flag or a variable names the data
+    /// folder, the configured address is not tried, because it may belong to another folder.
     ///
     /// # Errors
     /// If the key cannot be read.
@@ -135,7 +140,8 @@ impl Site {
             return Client::new(url, key).map(Some);
         }
         let (mut candidates, admin) = match Address::read(&self.folder) {
-            Some(Address { url, admin_url, .. }) => (vec![url], admin_url),
+            // The port of a process that is gone may belong to the server of another folder by now.
+            Some(Address { url, admin_url, pid }) => (vec![url], admin_url.filter(|_| is_running(pid))),
             None => (Vec::new(), None),
         };
         let is_named = matches!(self.loaded.origin(&["data", "folder"]), Location::Flag(_) | Location::Environment(_));

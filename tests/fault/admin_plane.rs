@@ -116,3 +116,18 @@ async fn admin_plane_needs_the_same_keys_is_off_if_configured_and_its_address_is
     let (code, _, err) = annie(wrong.path(), &["--config", config.to_str().expect("a path"), "serve"]);
     assert!(code != 0 && err.contains("admin_bind") && err.contains("nowhere") && err.contains("`off`"), "{err}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn admin_plane_of_a_process_that_is_gone_is_not_used_although_another_server_answers_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut gone = Server::start(folder.path(), &[], &[]).await;
+    gone.kill();
+    let other_folder = tempfile::tempdir().expect("a folder");
+    let _other = Server::start(other_folder.path(), &[], &[]).await;
+    let file = folder.path().join("server.json");
+    let mut address: Value = serde_json::from_slice(&std::fs::read(&file).expect("read")).expect("JSON");
+    address["admin_url"] = json!(admin_url(other_folder.path()).expect("there is an admin plane"));
+    std::fs::write(&file, address.to_string()).expect("written");
+    let (code, out, err) = annie(folder.path(), &["actors", "tree"]);
+    assert!(code == 5 && err.contains("no server runs"), "{code} {out} {err}");
+}

@@ -90,13 +90,15 @@ export function mount(root, ctx) {
     },
     detail: (row) => {
       if (!row.states) page.reload();
-      if (!row.problems.length && !forms.has(row.name)) forms.set(row.name, formOf(row));
+      // A file with other arguments has another form.
+      const formKey = `${row.name} ${JSON.stringify(row.schema)}`;
+      if (!row.problems.length && !forms.has(formKey)) forms.set(formKey, formOf(row));
       return [
         heading(row.name, fileState(row)),
         h("p", {}, row.description),
         row.problems.length
           ? h("div.stack", {}, h("p", {}, "The file has problems and is not run:"), h("ul.events", {}, ...row.problems.map((problem) => h("li.wrap", {}, problem))))
-          : forms.get(row.name),
+          : forms.get(formKey),
         facts([["Usage", row.synopsis && h("code.mono.wrap", {}, row.synopsis)], ["Steps", row.steps.join(", ")]]),
         h("h3", {}, "Newest runs"),
         ...(row.states?.length ? row.states.map(runBlock) : [h("p.dim", {}, row.states ? "No run yet." : "Reading the runs…")]),

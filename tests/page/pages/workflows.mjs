@@ -50,6 +50,8 @@ export default async (t) => {
   await detail.getByText(/Created task #\d+ buy <b>tea<\/b>/).first().waitFor();
   await t.axe("a workflow");
   await t.shot("workflows-run");
+  writeFileSync(join(folder, "errand.md"), ERRAND.replaceAll("what", "thing"));
+  await detail.getByLabel("thing", { exact: true }).waitFor();
   await detail.getByRole("link", { name: "Open the conversation" }).click();
   await t.sees(/Created buy/);
   rmSync(join(folder, "broken.md"));
