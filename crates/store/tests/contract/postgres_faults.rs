@@ -145,7 +145,8 @@ async fn postgres_is_unavailable_without_a_server_and_errors_hide_the_password()
         let sent = format!("{error} {error:?}");
         assert!(!sent.contains("s3cret") && !sent.contains("the-password-of-the-test"), "{sent}");
     }
-    let store = PostgresStore::open(&database.url_tcp.parse().unwrap(), options).await.unwrap();
+    // The server that answers has the usual time: on a busy machine the password alone takes longer than the limit above.
+    let store = PostgresStore::open(&database.url_tcp.parse().unwrap(), PostgresOptions::default()).await.unwrap();
     store.close().await;
     store.close().await;
     assert_eq!(store.ping().await.unwrap_err().kind, StoreErrorKind::Unavailable);
@@ -156,7 +157,7 @@ async fn postgres_is_unavailable_without_a_server_and_errors_hide_the_password()
 #[tokio::test]
 async fn postgres_reports_locked_when_a_row_is_locked_for_too_long() {
     let Some(database) = database().await else { return };
-    let options = PostgresOptions { statement_ms_max: 100, ..PostgresOptions::default() };
+    let options = PostgresOptions { statement_ms_max: 1_000, ..PostgresOptions::default() };
     let store = PostgresStore::open(&database.url.parse().unwrap(), options).await.unwrap();
     let epoch = opened(&store, conversation(1), "ann", task(1), 1).await;
     let mut db = beside(&database.url).await;
@@ -310,7 +311,7 @@ impl Drop for Frozen {
 async fn postgres_stores_an_append_in_spite_of_a_silent_connection() {
     let Some(database) = database().await else { return };
     // After a silence that is longer than the time limit the store still retries once.
-    let options = PostgresOptions { statement_ms_max: 500, connect_ms_max: 1_000, ..PostgresOptions::default() };
+    let options = PostgresOptions { statement_ms_max: 500, ..PostgresOptions::default() };
     let store = PostgresStore::open(&database.url.parse().unwrap(), options).await.unwrap();
     let c = conversation(1);
     let epoch = opened(&store, c, "ann", task(1), 1).await;
@@ -326,7 +327,7 @@ async fn postgres_stores_an_append_in_spite_of_a_silent_connection() {
 #[tokio::test]
 async fn postgres_lists_open_conversations_in_spite_of_an_abandoned_query() {
     let Some(database) = database().await else { return };
-    let options = PostgresOptions { statement_ms_max: 500, connect_ms_max: 1_000, ..PostgresOptions::default() };
+    let options = PostgresOptions { statement_ms_max: 500, ..PostgresOptions::default() };
     let store = PostgresStore::open(&database.url.parse().unwrap(), options).await.unwrap();
     let c = conversation(1);
     commit(&store, inbox(c, "ann", vec![message(1)])).await.unwrap();
