@@ -42,6 +42,31 @@ async fn model_server_that_refuses_tools_creates_the_task_and_gets_no_tools_agai
     assert!(why.contains("does not support tools"), "{queue}");
 }
 
+/// The texts are those of llama.cpp, in the middle of a stream, and of Groq.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn model_whose_server_cannot_read_its_call_writes_it_as_a_command() {
+    let llama = "The model produced output that does not match the expected peg-native format";
+    let in_the_stream = json!({"error": {"code": 500, "message": llama, "type": "server_error"}});
+    let text = json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Let me"}}]});
+    let unread = [
+        Reply::events([text, in_the_stream]),
+        Reply::error(400, "Failed to call a function. Please adjust your prompt."),
+    ];
+    for unread in unread {
+        let model =
+            FakeModelServer::start(
+                move |seen| {
+                    if seen.tool_names().is_empty() { by_commands(seen) } else { unread.clone() }
+                },
+            )
+            .await;
+        let (_folder, server) = server_with(&model, "").await;
+        let sent = ask(&server, "remind me to buy milk").await;
+        assert_eq!(sent["answer"], "I added the task Buy milk.", "{sent}");
+        assert_eq!((with_tools(&model), model.request_count()), (1, 3));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn model_without_usable_calls_switches_its_turn_and_after_three_turns_its_backend_to_commands() {
     let model = FakeModelServer::start(|seen| {

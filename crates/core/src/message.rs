@@ -338,6 +338,8 @@ pub enum ModelErrorKind {
     InDoubt,
     /// The backend or its model does not accept tool definitions. The same request without tools may succeed.
     ToolsUnsupported,
+    /// The server could not read the tool calls that its model wrote. The same request without tools may succeed.
+    MalformedCall,
     /// The round would have exceeded the cap on the spending of its turn. The detail is a text for the user.
     TurnSpendCap,
     /// The round would have exceeded the cap on the spending of its conversation, or of its user on this day. The detail is a
@@ -351,7 +353,11 @@ impl ModelErrorKind {
     /// Whether the failure is caused by this request alone. Then the next round is unaffected, and the backend is healthy.
     #[must_use]
     pub const fn is_about_request(self) -> bool {
-        matches!(self, Self::Content | Self::Overflow | Self::InvalidRequest | Self::ToolsUnsupported) || self.is_cap()
+        let is_of_the_request = matches!(
+            self,
+            Self::Content | Self::Overflow | Self::InvalidRequest | Self::ToolsUnsupported | Self::MalformedCall
+        );
+        is_of_the_request || self.is_cap()
     }
 
     /// Whether a cap kept the round from calling a model.
@@ -376,6 +382,7 @@ impl ModelErrorKind {
             Self::Protocol => "protocol",
             Self::InDoubt => "in_doubt",
             Self::ToolsUnsupported => "tools_unsupported",
+            Self::MalformedCall => "malformed_call",
             Self::TurnSpendCap => "turn_spend_cap",
             Self::SpendCap => "spend_cap",
             Self::CallCap => "call_cap",

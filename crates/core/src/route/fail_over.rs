@@ -21,10 +21,11 @@ const fn fail_over(error: &ModelError, by: &BackendFacts) -> FailOver {
         _ if error.after_first_token => FailOver::No,
         Kind::Auth | Kind::Payment | Kind::RateLimited | Kind::Unavailable => FailOver::Next,
         Kind::Overflow => FailOver::Larger,
-        Kind::Timeout | Kind::Truncated | Kind::Protocol if !by.acts => FailOver::Next,
+        Kind::Timeout | Kind::Truncated | Kind::Protocol | Kind::MalformedCall if !by.acts => FailOver::Next,
         Kind::Timeout
         | Kind::Truncated
         | Kind::Protocol
+        | Kind::MalformedCall
         | Kind::InDoubt
         | Kind::Content
         | Kind::InvalidRequest

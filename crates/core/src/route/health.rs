@@ -107,9 +107,12 @@ impl Health {
     /// closes the backend at once.
     pub fn failed(&mut self, limits: &BreakerLimits, kind: Kind, probe: bool, now: Micros) {
         match kind {
-            Kind::Content | Kind::InvalidRequest | Kind::ToolsUnsupported | Kind::Overflow | Kind::RateLimited => {
-                self.succeeded(probe)
-            }
+            Kind::Content
+            | Kind::InvalidRequest
+            | Kind::ToolsUnsupported
+            | Kind::MalformedCall
+            | Kind::Overflow
+            | Kind::RateLimited => self.succeeded(probe),
             // The backend was not called.
             Kind::TurnSpendCap | Kind::SpendCap | Kind::CallCap => {}
             Kind::Auth | Kind::Payment => {

@@ -16,7 +16,7 @@ use crate::{
     context::{Step, clip, framed, unescape},
     event::{EventBody, Mode},
     limits::MainInterface,
-    message::{Message, ToolCall},
+    message::{Message, ModelErrorKind, ToolCall},
 };
 
 /// After this many consecutive rounds with only malformed calls, the model counts as unable to use tools.
@@ -53,6 +53,9 @@ impl Turn {
         let reason = match &self.main.phase {
             Phase::Ended(Ending::ModelFailed(error)) if error.refuses_tools() => {
                 format!("the backend refuses tools: {}", error.detail)
+            }
+            Phase::Ended(Ending::ModelFailed(error)) if error.kind == ModelErrorKind::MalformedCall => {
+                format!("the model's calls cannot be read: {}", error.detail)
             }
             Phase::Thinking if self.main.unusable_rounds >= UNUSABLE_ROUNDS_MAX => {
                 "the replies had no usable call".to_owned()

@@ -419,7 +419,7 @@ const fn failure_words(kind: ModelErrorKind) -> (&'static str, &'static str) {
         ModelErrorKind::Timeout => ("model_timeout", "The language model took too long to answer. Please try again."),
         ModelErrorKind::Truncated => ("model_truncated", "The language model's answer broke off. Please try again."),
         ModelErrorKind::Unavailable => {
-            ("model_unavailable", "The language model cannot be reached right now. Please try again later.")
+            ("model_unavailable", "The language model is not available right now. Please try again later.")
         }
         ModelErrorKind::InvalidRequest => (
             "model_invalid_request",
@@ -428,6 +428,10 @@ const fn failure_words(kind: ModelErrorKind) -> (&'static str, &'static str) {
         ModelErrorKind::ToolsUnsupported => (
             "model_tools_unsupported",
             "The language model does not take tools, so it could not work on this. The operator has to choose another interface or model.",
+        ),
+        ModelErrorKind::MalformedCall => (
+            "model_malformed_call",
+            "The language model wrote a call that its server could not read. Please try again, or say it in other words.",
         ),
         ModelErrorKind::InDoubt => (
             "model_in_doubt",

@@ -33,6 +33,16 @@ const NO_TOOLS: [&str; 8] = [
     "does not support function",
 ];
 
+/// Messages of servers that cannot read the calls that their model wrote: llama.cpp since and before its grammar-based parser,
+/// Ollama, Groq. They come with status 500 or 400, or inside a stream.
+const MALFORMED_CALLS: [&str; 5] = [
+    "output that does not match the expected",
+    "failed to parse input at pos",
+    "error parsing tool call",
+    "failed to parse tool call",
+    "failed to call a function",
+];
+
 /// Messages that require user and assistant to alternate: Mistral's and Llama's templates, Perplexity, others.
 const ALTERNATION: [&str; 4] =
     ["roles must alternate", "roles should be alternating", "must alternate between", "alternate user/assistant"];
@@ -138,6 +148,11 @@ impl ErrorBody {
         NO_TOOLS.iter().any(|s| message.contains(s))
     }
 
+    fn is_of_malformed_call(&self) -> bool {
+        let message = self.message.to_lowercase();
+        self.words.iter().any(|w| w == "tool_use_failed") || MALFORMED_CALLS.iter().any(|s| message.contains(s))
+    }
+
     fn is_refusal_of_roles(&self) -> bool {
         let message = self.message.to_lowercase();
         refuses_system(&message) || wants_alternation(&message)
@@ -188,6 +203,7 @@ pub(crate) fn inside(config: &ModelConfig, body: &Value) -> Failure {
     let kind = match reported.code {
         Some(code) if code >= 400 => kind_of(code, &reported),
         _ if reported.is_refusal_of_tools() => ModelErrorKind::ToolsUnsupported,
+        _ if reported.is_of_malformed_call() => ModelErrorKind::MalformedCall,
         _ if reported.is_overflow() => ModelErrorKind::Overflow,
         _ if reported.words.iter().any(|w| w == "request_too_large") => ModelErrorKind::Overflow,
         _ if reported.words.iter().any(|w| w == "invalid_request_error" || w == "not_found_error") => {
@@ -221,6 +237,7 @@ fn kind_of(status: u16, reported: &ErrorBody) -> ModelErrorKind {
         429 => return ModelErrorKind::RateLimited,
         413 => return ModelErrorKind::Overflow,
         _ if reported.is_refusal_of_tools() => return ModelErrorKind::ToolsUnsupported,
+        _ if reported.is_of_malformed_call() => return ModelErrorKind::MalformedCall,
         _ if reported.is_overflow() => return ModelErrorKind::Overflow,
         // llama.cpp reports an exception of its template as a server error.
         _ if reported.is_refusal_of_roles() => return ModelErrorKind::InvalidRequest,
@@ -288,6 +305,30 @@ mod tests {
             (529, json!({"type": "error", "error": {"type": "overloaded_error"}}), ModelErrorKind::Unavailable),
         ] {
             assert_eq!(kind(status, &body), wanted, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn unreadable_calls_are_no_failure_of_the_server_and_not_retried() {
+        let llama = "The model produced output that does not match the expected peg-native format";
+        for (status, body) in [
+            (500, json!({"error": {"code": 500, "message": llama, "type": "server_error"}})),
+            (
+                500,
+                json!({"error": "error parsing tool call: raw='{\"title\": \"mi', err=unexpected end of JSON input"}),
+            ),
+            (
+                400,
+                json!({"error": {"message": "Failed to call a function. Please adjust your prompt.",
+                    "type": "invalid_request_error", "code": "tool_use_failed", "failed_generation": "<function=x"}}),
+            ),
+        ] {
+            let config = ModelConfig::default();
+            let wanted = (ModelErrorKind::MalformedCall, false);
+            let failure = by_status(&config, status, &Hints::default(), body.to_string().as_bytes());
+            assert_eq!((failure.error.kind, failure.may_retry), wanted, "{body}");
+            let failure = inside(&config, &body);
+            assert_eq!((failure.error.kind, failure.may_retry), wanted, "{body}");
         }
     }
 

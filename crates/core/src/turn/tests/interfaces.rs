@@ -281,6 +281,21 @@ fn refusal_of_tools_changes_turn_to_commands_also_on_replay() {
 }
 
 #[test]
+fn call_that_its_server_cannot_read_changes_turn_to_commands_and_keeps_what_was_done() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Auto);
+    let task = w.say("Buy milk and bread");
+    w.replies("", &[use_skill("0", "tasks.create", &json!({"title": "milk"}))]);
+    w.main_skill("Created task #1.");
+    refuses(&mut w, ModelErrorKind::MalformedCall, "output that does not match the expected format");
+    assert!(w.request().tools.is_empty());
+    assert!(format!("{:?}", w.request()).contains("Created task #1."), "the first call stays in the context");
+    w.replies(&cmd("tasks.create --title bread"), &[]);
+    w.main_skill("Created task #2.");
+    w.replies("I added milk and bread.", &[]);
+    assert_eq!(w.answer(task), "I added milk and bread.");
+}
+
+#[test]
 fn configured_tools_interface_is_kept_and_other_errors_change_nothing() {
     let mut w = with(Mode::SingleLoop, MainInterface::Tools);
     let task = w.say("Buy milk");
