@@ -11,6 +11,7 @@ use annie_core::{
 };
 
 use crate::{
+    kernel::open_approvals,
     scheduler::{SchedulerMsg, TaskStatus, TaskStatusState},
     wiring::Wiring,
 };
@@ -33,12 +34,20 @@ pub(crate) async fn lines(wiring: &Wiring, user: &UserId, except: Option<TaskId>
     let wait = Duration::from_millis(STATUS_MS_MAX);
     let statuses = wiring.scheduler.call(wait, |reply| SchedulerMsg::TaskStatus { tasks: tasks.clone(), reply }).await;
     let statuses = statuses.unwrap_or_default();
+    // A task whose call waits for a person is in no queue.
+    let is_queued = |id: TaskId| {
+        let queued = |s: &&TaskStatus| s.task == id && s.state != TaskStatusState::Between;
+        statuses.iter().find(queued).is_some()
+    };
+    let unqueued: Vec<TaskRow> = rows.iter().filter(|row| !is_queued(row.id)).cloned().collect();
+    let open = open_approvals(wiring, Scope::User(user.clone()), &unqueued).await?;
     let now = wiring.env.now();
     let mut lines: Vec<JobLine> = rows
         .into_iter()
         .map(|row| {
             let status = statuses.iter().find(|s| s.task == row.id);
-            line(row, status, now)
+            let awaits_approval = open.iter().any(|one| one.task == row.id);
+            JobLine { awaits_approval, ..line(row, status, now) }
         })
         .collect();
     lines.sort_by_key(|l| (rank(l), l.position.unwrap_or(usize::MAX), l.task));
@@ -84,6 +93,7 @@ fn line(row: TaskRow, status: Option<&TaskStatus>, now: Micros) -> JobLine {
         state,
         suspended_at,
         is_deferred,
+        awaits_approval: false,
         has_model_failed,
         priority: row.priority,
         position: status.and_then(|s| s.position),

@@ -112,6 +112,15 @@ async fn approval_over_http_lists_edits_and_runs_the_call_and_refuses_wrong_deci
     })
     .await;
 
+    let (_, jobs) = server.get("/api/v1/jobs").await;
+    assert_eq!(
+        (&jobs["jobs"][0]["awaits_approval"], &jobs["jobs"][0]["reason"]),
+        (&json!(true), &json!("a call needs your approval")),
+        "a job that waits for its user does not run: {jobs}"
+    );
+    let (_, words) = server.get("/api/v1/jobs?text=detailed").await;
+    assert!(words.to_string().contains("Waiting for you"), "{words}");
+
     for (what, body, wanted, text) in [
         ("approve", json!({"number": 7}), 404, "no such request"),
         ("approve", json!({"arguments": {"titel": "x"}}), 400, "do not fit tasks.create"),

@@ -9,7 +9,7 @@ use annie_core::{
     approval::ApprovalVerdict,
     event::{Event, EventBody, Scope},
     ids::{ConversationId, Seq, TaskId},
-    ports::{Before, TaskState},
+    ports::{Before, StoreError, TaskRow, TaskState},
     turn::Approval,
 };
 
@@ -17,6 +17,7 @@ use super::{Kernel, KernelError, PAGE_MAX};
 use crate::{
     conversations::ConversationsMsg,
     engine::{Decide, NotDecided},
+    wiring::Wiring,
 };
 
 /// Time limit for an Engine to answer a decision, in milliseconds.
@@ -35,56 +36,64 @@ pub struct OpenApproval {
     pub approval: Approval,
 }
 
+/// The open requests for approvals of these tasks, oldest first.
+pub(crate) async fn open_approvals(
+    wiring: &Wiring,
+    scope: Scope,
+    rows: &[TaskRow],
+) -> Result<Vec<OpenApproval>, StoreError> {
+    let mut tasks: BTreeMap<ConversationId, BTreeSet<TaskId>> = BTreeMap::new();
+    // A message whose turn has not begun has no calls.
+    for row in rows.iter().filter(|row| matches!(row.state, TaskState::Running | TaskState::Suspended)) {
+        tasks.entry(row.conversation).or_default().insert(row.id);
+    }
+    let mut open = Vec::new();
+    for (conversation, tasks) in tasks {
+        for event in approval_events(wiring, scope.clone(), conversation, &tasks).await? {
+            fold(&mut open, event);
+        }
+    }
+    open.sort_by_key(|one| (one.approval.requested_at, one.task, one.approval.number));
+    Ok(open)
+}
+
+/// The events about requests of these tasks, oldest first. The log is read backwards until the turns have begun.
+async fn approval_events(
+    wiring: &Wiring,
+    scope: Scope,
+    conversation: ConversationId,
+    tasks: &BTreeSet<TaskId>,
+) -> Result<Vec<Event>, StoreError> {
+    let row = wiring.store.conversation(scope.clone(), conversation).await?;
+    let mut end = row.map_or(0, |row| row.last_seq.0);
+    let (mut found, mut unread) = (Vec::new(), tasks.clone());
+    for _ in 0..LOG_PAGES_MAX {
+        if end == 0 || unread.is_empty() {
+            break;
+        }
+        let start = end.saturating_sub(u64::from(PAGE_MAX));
+        let count = u32::try_from(end - start).unwrap_or(PAGE_MAX);
+        let mut page = wiring.store.events(scope.clone(), conversation, Seq(start), count).await?;
+        for event in page.iter().filter(|event| matches!(event.body, EventBody::TurnStarted { .. })) {
+            unread.remove(&event.task);
+        }
+        let is_about =
+            |body: &EventBody| matches!(body, EventBody::ApprovalRequested { .. } | EventBody::ApprovalDecided { .. });
+        page.retain(|event| tasks.contains(&event.task) && is_about(&event.body));
+        page.append(&mut found);
+        (found, end) = (page, start);
+    }
+    Ok(found)
+}
+
 impl Kernel {
     /// The open requests for approvals of the newest open tasks, oldest first.
     ///
     /// # Errors
     /// If the store fails.
     pub async fn approvals(&self, scope: Scope) -> Result<Vec<OpenApproval>, KernelError> {
-        let mut tasks: BTreeMap<ConversationId, BTreeSet<TaskId>> = BTreeMap::new();
-        for row in self.wiring.store.tasks(scope.clone(), true, Before::NEWEST, PAGE_MAX).await? {
-            // A message whose turn has not begun has no calls.
-            if matches!(row.state, TaskState::Running | TaskState::Suspended) {
-                tasks.entry(row.conversation).or_default().insert(row.id);
-            }
-        }
-        let mut open = Vec::new();
-        for (conversation, tasks) in tasks {
-            for event in self.approval_events(scope.clone(), conversation, &tasks).await? {
-                fold(&mut open, event);
-            }
-        }
-        open.sort_by_key(|one| (one.approval.requested_at, one.task, one.approval.number));
-        Ok(open)
-    }
-
-    /// The events about requests of these tasks, oldest first. The log is read backwards until the turns have begun.
-    async fn approval_events(
-        &self,
-        scope: Scope,
-        conversation: ConversationId,
-        tasks: &BTreeSet<TaskId>,
-    ) -> Result<Vec<Event>, KernelError> {
-        let mut end = self.conversation(scope.clone(), conversation).await?.last_seq.0;
-        let (mut found, mut unread) = (Vec::new(), tasks.clone());
-        for _ in 0..LOG_PAGES_MAX {
-            if end == 0 || unread.is_empty() {
-                break;
-            }
-            let start = end.saturating_sub(u64::from(PAGE_MAX));
-            let count = u32::try_from(end - start).unwrap_or(PAGE_MAX);
-            let mut page = self.wiring.store.events(scope.clone(), conversation, Seq(start), count).await?;
-            for event in page.iter().filter(|event| matches!(event.body, EventBody::TurnStarted { .. })) {
-                unread.remove(&event.task);
-            }
-            let is_about = |body: &EventBody| {
-                matches!(body, EventBody::ApprovalRequested { .. } | EventBody::ApprovalDecided { .. })
-            };
-            page.retain(|event| tasks.contains(&event.task) && is_about(&event.body));
-            page.append(&mut found);
-            (found, end) = (page, start);
-        }
-        Ok(found)
+        let rows = self.wiring.store.tasks(scope.clone(), true, Before::NEWEST, PAGE_MAX).await?;
+        Ok(open_approvals(&self.wiring, scope, &rows).await?)
     }
 
     /// Decides a request of a task: the one with this number, or the only open one. Returns the request with its verdict, which

@@ -35,6 +35,7 @@ use annie_core::{
     time::Micros,
 };
 pub use approvals::OpenApproval;
+pub(crate) use approvals::open_approvals;
 pub use boot::Parts;
 pub use conversations::{FoundConversation, with_titles};
 pub use dead_letters::{DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, ManyDeadLetters, ManyDone};

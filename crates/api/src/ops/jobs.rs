@@ -55,6 +55,9 @@ impl JobStatus {
 
 /// Why a job is deferred, if this is known.
 fn reason_of(job: &JobLine) -> Option<String> {
+    if job.awaits_approval {
+        return Some("a call needs your approval".to_owned());
+    }
     job.has_model_failed.then(|| "its model failed".to_owned())
 }
 
@@ -76,7 +79,9 @@ pub struct Job {
     title: String,
     /// `queued`, `running`, `deferred` (it failed or reached its deadline and continues later) or `suspended`.
     status: JobStatus,
-    /// Why the task is deferred; absent if it is not, or if the reason is unknown.
+    /// Whether a call of the task waits for the approval of a person.
+    awaits_approval: bool,
+    /// Why the task is deferred or waits for a person; absent if it does not, or if the reason is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// The class of the task.
@@ -117,6 +122,7 @@ impl From<JobLine> for Job {
     fn from(line: JobLine) -> Self {
         Self {
             status: JobStatus::of(&line),
+            awaits_approval: line.awaits_approval,
             reason: reason_of(&line),
             percent: line.percent(),
             deferred_until: line.deferred_until.map(|at| at.to_string()),
@@ -140,6 +146,7 @@ impl From<JobLine> for Job {
 fn wire(line: JobLine) -> v1::Job {
     v1::Job {
         state: state_of(&line).into(),
+        awaits_approval: line.awaits_approval,
         reason: reason_of(&line).unwrap_or_default(),
         percent: line.percent(),
         deferred_until_us: line.deferred_until.map(|at| at.0),

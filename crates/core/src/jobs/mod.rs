@@ -152,6 +152,8 @@ pub struct JobLine {
     pub suspended_at: Option<Micros>,
     /// Whether the task has begun and is deferred.
     pub is_deferred: bool,
+    /// Whether a call of the task waits for the approval of a person.
+    pub awaits_approval: bool,
     /// Whether the task is deferred because its model failed. False if the reason is unknown.
     pub has_model_failed: bool,
     /// The task's own class, before aging.

@@ -158,6 +158,8 @@ fn list(jobs: &[JobLine], style: Style) -> String {
 fn line(job: &JobLine) -> String {
     let state = if job.is_suspended() {
         "Paused"
+    } else if job.awaits_approval {
+        "Waiting for you"
     } else if job.is_running() {
         "Running"
     } else if job.is_deferred {
@@ -167,7 +169,9 @@ fn line(job: &JobLine) -> String {
     };
     let mut facts: Vec<String> = Vec::new();
     facts.extend(job.round.map(round));
-    if job.is_running() {
+    if job.awaits_approval {
+        facts.push("a call needs your approval".to_owned());
+    } else if job.is_running() {
         facts.extend(job.running_ms.map(|ms| format!("running for {}", about(ms))));
     }
     if job.is_waiting() && job.is_deferred {

@@ -32,6 +32,7 @@ fn waiting(n: usize, title: &str) -> JobLine {
         state: TaskState::Queued,
         suspended_at: None,
         is_deferred: false,
+        awaits_approval: false,
         has_model_failed: false,
         priority: Priority::Normal,
         position: Some(n),

@@ -120,6 +120,11 @@ fn job_list_is_short_for_voice_and_detailed_for_text() {
          2. [Queued, HIGH] Look up golf courses near Bangalore - next in line, starts in about 2 minutes\n  \
          3. [Queued, BACKGROUND] Write the daily reflection - will run when I am free"
     );
+    let asks = [JobLine { awaits_approval: true, round: None, ..running(1, "Delete the old notes") }];
+    assert_eq!(
+        answer("/jobs --all", &asks, Style::Detailed),
+        "I am working on one thing right now:\n  1. [Waiting for you, NORMAL] Delete the old notes - a call needs your approval"
+    );
     assert_eq!(answer("jobs", &[], Style::Detailed), "I am not working on anything right now.");
     let paused = [suspended(1, "a", 1)];
     assert_eq!(answer("jobs", &paused, Style::Short), "Nothing runs right now. One is paused.");
