@@ -367,6 +367,7 @@ fn runner(
         files: config.file_rules(),
         search: config.web_search.rules(),
         owner: config.server.user.clone(),
+        untrusted: config.approval_policy().untrusted,
         egress,
         secrets: Some(secrets),
         programs: Some(config.program_rules(folder, std::env::current_exe().map_err(BootError::Shim)?)),

@@ -140,6 +140,7 @@ impl WorldParts {
     /// The bundled skills and those of the sources.
     fn router(&self) -> Router {
         let files = Runner::new(RunnerParts {
+            untrusted: annie_core::approval::UntrustedText::default(),
             documents: self.store.clone(),
             catalog: Arc::new(match &self.skills_folder {
                 Some(folder) => FileCatalog::open(folder.clone()),

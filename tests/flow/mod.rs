@@ -16,6 +16,7 @@ mod deadlines;
 mod deletions;
 mod described;
 mod egress;
+mod everyday;
 mod failures;
 mod forget;
 mod front_ends;

@@ -197,6 +197,15 @@ impl UntrustedText {
         origins.iter().rev().map(String::as_str).find(|origin| self.is_untrusted(origin, skills))
     }
 
+    /// The origins whose text may not become an instruction of the user, such as the message of a schedule: the untrusted ones,
+    /// and all that are no skill of this installation. What the user's own to-dos and memories say is the user's.
+    #[must_use]
+    pub fn untrusted<'a>(&self, origins: &'a [String], skills: &SkillSet) -> Vec<&'a str> {
+        let is_unknown = |origin: &str| !self.trusts(origin) && skills.get(origin).is_none();
+        let origins = origins.iter().map(String::as_str);
+        origins.filter(|origin| self.is_untrusted(origin, skills) || is_unknown(origin)).collect()
+    }
+
     /// Whether the operator trusts the results of a skill.
     #[must_use]
     pub fn trusts(&self, skill: &str) -> bool {

@@ -17,6 +17,12 @@ pub(super) const IDENTITY: &str = "I am Annie's offline planner, not a language 
 pub(super) const LEFT: &str = "Not done yet:";
 /// Begins the report on a request, or on a part of one, that was not carried out.
 pub(super) const NOT_DONE: &str = "Not done: ";
+/// Begins the report on a request that may have been carried out.
+pub(super) const UNCLEAR: &str = "I do not know whether this was done: ";
+/// Begins the reason of such a request.
+const NOT_KNOWN: &str = "it is not known whether it happened";
+/// What the kernel says of a call that broke off.
+const MAY_HAVE_HAPPENED: &str = "may or may not have happened";
 /// Reported for a value that the skill refused and that was left out.
 pub(super) const REFUSED: &str = ", which was refused)";
 /// Ends an answer that leaves requests over.
@@ -58,8 +64,8 @@ pub(super) struct Report {
 
 /// The end of a request whose agent reports this text as done: a question or a failure is not a completed request.
 pub(super) fn completion(text: &str) -> Completion {
-    let declined = [SHALL_I, NOT_DONE, "I did not understand", "I cannot "];
-    let in_part = text.lines().any(|line| line.starts_with(NOT_DONE));
+    let declined = [SHALL_I, NOT_DONE, UNCLEAR, "I did not understand", "I cannot "];
+    let in_part = text.lines().any(|line| line.starts_with(NOT_DONE) || line.starts_with(UNCLEAR));
     if in_part || declined.iter().any(|start| text.starts_with(start)) {
         Completion::Declined
     } else {
@@ -101,7 +107,7 @@ fn before_words_to_models(text: &str) -> &str {
 
 /// A failure without its tag and its technical lines.
 pub(super) fn reason(result: &str) -> String {
-    let unknown = result.starts_with("[unknown]");
+    let unknown = result.starts_with("[unknown]") || result.contains(MAY_HAVE_HAPPENED);
     let text = result.strip_prefix('[').and_then(|r| r.split_once(']')).map_or(result, |(_, rest)| rest);
     // Instructions to a model are of no use to people, and a block of commands in an answer would be executed.
     let text = before_words_to_models(text).trim().trim_start_matches("Error:").trim();
@@ -116,7 +122,7 @@ pub(super) fn reason(result: &str) -> String {
         .collect();
     let kept = kept.join("\n").trim().to_owned();
     let kept = without_flags(if kept.is_empty() { text } else { &kept });
-    if unknown { format!("it is not known whether it happened ({kept})") } else { kept }
+    if unknown { format!("{NOT_KNOWN} ({})", kept.trim_end_matches('.')) } else { kept }
 }
 
 /// Replaces command line flags, which people did not write, in an error: `--due` becomes “due”.
@@ -141,14 +147,26 @@ fn report_text(report: &Report) -> String {
         Completion::Declined => return report.text.clone(),
         Completion::Failed => {}
     }
-    format!(
-        "{NOT_DONE}“{}”. The reason: {}",
-        shortened(
-            &report.user_request.strip_prefix(ASK_FIRST).unwrap_or(&report.user_request).trim().replace('\n', " "),
-            CLAUSE_CHARS_MAX
-        ),
-        stopped(&report.text)
-    )
+    let asked = report.user_request.strip_prefix(ASK_FIRST).unwrap_or(&report.user_request).trim().replace('\n', " ");
+    let asked = shortened(&asked, CLAUSE_CHARS_MAX);
+    match unclear_reason(&report.text) {
+        Some(why) => format!("{UNCLEAR}“{asked}”. {why} Look before you ask for it again."),
+        None => format!("{NOT_DONE}“{asked}”. The reason: {}", stopped(&report.text)),
+    }
+}
+
+/// What a skill said of a request that may have been carried out, as a sentence.
+fn unclear_reason(text: &str) -> Option<String> {
+    let why = text.strip_prefix(NOT_KNOWN)?.trim().trim_start_matches('(').trim_end_matches(')');
+    Some(format!("The reason: {}", stopped(why)))
+}
+
+/// The line about a part of a request that failed.
+pub(super) fn failed_part(text: &str) -> String {
+    match unclear_reason(text) {
+        Some(why) => format!("{UNCLEAR}{}", why.trim_start_matches("The reason: ")),
+        None => format!("{NOT_DONE}{text}"),
+    }
 }
 
 /// Rewrites `Created task #3 …` in the first person.
@@ -377,7 +395,7 @@ mod tests {
         assert_eq!(reason(failed), "There is no task #9.");
         assert_eq!(
             reason("[unknown] The mail may be out."),
-            "it is not known whether it happened (The mail may be out.)"
+            "it is not known whether it happened (The mail may be out)"
         );
         assert_eq!(reason("[error_permanent] There is no note 'Call: mum'."), "There is no note 'Call: mum'.");
         let corrected = "[error_permanent] id is missing. Call (with real values in place of …): {\"id\": …}";
@@ -393,6 +411,17 @@ mod tests {
         let doubt =
             "[blocked] This may have happened already: its last outcome is unknown. Do not repeat it; report it.";
         assert_eq!(reason(doubt), "This may have happened already: its last outcome is unknown.");
+        for result in [
+            "[unknown] The mail may be out.",
+            "[error_transient] It broke down. Its effect may or may not have happened.",
+        ] {
+            let answer = compose(&[report(false, &reason(result))], &[], &[]);
+            assert!(
+                answer.is_declined && answer.text.starts_with("I do not know whether this was done: “delete task 9”. ")
+            );
+            assert!(!answer.text.contains("Not done"), "{}", answer.text);
+            assert_eq!(completion(&answer.text), Completion::Declined);
+        }
         let answer = compose(&[report(false, &reason(failed))], &[], &[]);
         assert!(answer.is_declined);
         assert_eq!(answer.text, "Not done: “delete task 9”. The reason: There is no task #9.");

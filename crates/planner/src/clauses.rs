@@ -174,7 +174,7 @@ impl Splitter<'_> {
             return Some(plainly());
         }
         let parts = ends_sentence(words[at - 1].mark) && !words[at].bullet;
-        (parts && !self.takes_sentences(start)).then(plainly)
+        (parts && (!self.takes_sentences(start) || self.is_question_after_statement(start, &range))).then(plainly)
     }
 
     fn is_name(&self, at: usize) -> bool {
@@ -182,10 +182,25 @@ impl Splitter<'_> {
         name.contains('.') && self.catalog.get(name).is_some()
     }
 
+    /// How the words of the clause that begins here become arguments.
+    fn shape(&self, start: usize) -> Option<How> {
+        choose(self.text, &(start..self.words().len().min(start + 40)), self.catalog).map(|c| c.how)
+    }
+
+    /// Whether this sentence is a question behind a statement to remember, which is not a part of it: `the code is 1234. What
+    /// is the code?`.
+    fn is_question_after_statement(&self, start: usize, sentence: &Range<usize>) -> bool {
+        let asks = ["what", "when", "who", "where", "how", "which", "why", "do", "does", "did", "is", "are", "can"];
+        let words = self.words();
+        let is_question = asks.contains(&words[sentence.start].lower.as_str())
+            && self.text.source[words[sentence.end - 1].at.end..].trim_start_matches(['"', '”', ')']).starts_with('?');
+        let states = |how| matches!(how, How::Phrase { shape: Shape::Statement | Shape::GapStatement, .. });
+        is_question && self.shape(start).is_some_and(states)
+    }
+
     /// Whether the text of the clause may continue over several sentences and lines.
     fn takes_sentences(&self, start: usize) -> bool {
-        let words = self.words();
-        let shape = choose(self.text, &(start..words.len().min(start + 40)), self.catalog).map(|c| c.how);
+        let shape = self.shape(start);
         matches!(
             shape,
             Some(How::Phrase {
@@ -205,6 +220,12 @@ impl Splitter<'_> {
         let words = &self.words()[..range.end];
         if Pattern::new("a|an|another|one ~ task|todo|to-do|reminder|note|memo").fit(words, range.start).is_some() {
             return self.creates(start).map(|_| ("create ".to_owned(), range.start));
+        }
+        // `rename task 4 to X and task 5 to Y`
+        if Pattern::new("task|todo|reminder # to").fit(words, range.start).is_some() {
+            let verb = &self.words()[lead(self.words(), &(start..range.start))].lower;
+            let takes_to = ["rename", "retitle", "move", "push", "shift", "postpone", "reschedule", "delay", "set"];
+            return takes_to.contains(&verb.as_str()).then(|| (format!("{verb} "), range.start));
         }
         let another = Pattern::new("another|one one|more? to|for|about|called|titled").fit(words, range.start);
         another.and_then(|fit| Some((format!("create {}: ", self.creates(start)?), fit.end)))

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use annie_core::calendar::{MONTHS, NUMBERS, WEEKDAYS};
 
-use super::text::Word;
+use super::{clock, text::Word};
 
 /// A date that was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,6 +52,11 @@ pub(super) fn find(words: &[Word], range: Range<usize>) -> Option<Due> {
             at += 1;
         }
     }
+    if let (Some((day, _)), Some((time, _))) = (&day, &mut time)
+        && let Some(later) = clock::in_part_of(day, time)
+    {
+        *time = later;
+    }
     let mut found: Vec<Part> = [day, time].into_iter().flatten().collect();
     let text = found.iter().map(|(t, _)| t.as_str()).collect::<Vec<_>>().join(" ");
     found.sort_by_key(|(_, r)| r.start);
@@ -63,6 +68,28 @@ pub(super) fn find(words: &[Word], range: Range<usize>) -> Option<Due> {
 pub(super) fn is_offset(text: &str) -> bool {
     let text = super::text::Text::new(text);
     offset(&text.words, 0).is_some_and(|(_, len)| len == text.words.len())
+}
+
+/// Whether a word is a unit of time: `minutes`, `week`.
+pub(super) fn is_unit(word: &str) -> bool {
+    UNITS.contains(&word)
+}
+
+/// A day in the past at the first of these words: `yesterday`, `last friday`, `3 days ago`.
+pub(super) fn past_at(words: &[Word], at: usize) -> Option<usize> {
+    words.get(at).filter(|word| !word.quoted)?;
+    past(words, at).map(|(_, len)| len)
+}
+
+/// A date such as `12/11`, which may mean two days, in these words.
+pub(super) fn with_slash(words: &[Word], range: Range<usize>) -> Option<usize> {
+    let is_number = |part: &str| (1..=4).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
+    range.clone().find(|at| {
+        let parts: Vec<&str> = words[*at].lower.split('/').collect();
+        let leads =
+            *at > range.start && is(words, at - 1, &["on", "by", "until", "till", "before", "due", "date", "from"]);
+        !words[*at].quoted && leads && (2..=3).contains(&parts.len()) && parts.iter().all(|part| is_number(part))
+    })
 }
 
 /// Whether a word may begin a date: `tomorrow`, `friday`.
@@ -121,11 +148,14 @@ fn day(words: &[Word], at: usize, loose: bool) -> Found {
         .or_else(|| calendar(words, at, loose))
         .or_else(|| {
             let weekday = WEEKDAYS.contains(&word) || (!loose && SHORT_WEEKDAYS.contains(&word));
+            // `last friday` is not the next one.
+            let weekday = weekday && !(at > 0 && is(words, at - 1, &["last"]));
             // A bare weekday in the middle of a sentence may be a name: `the monday meeting`.
             let edge = !loose
                 || at == 0
                 || ends_here(words, at)
-                || is(words, at + 1, &["at", "to", "morning", "afternoon", "evening", "night"]);
+                || is(words, at + 1, &["at", "to", "morning", "afternoon", "evening", "night"])
+                || time(words, at + 1, true, true).is_some();
             (weekday && edge).then(|| (word.to_owned(), 1))
         })
 }
@@ -173,6 +203,9 @@ fn past(words: &[Word], at: usize) -> Found {
 
 /// `in 3 days`, `two weeks from now`.
 fn offset(words: &[Word], at: usize) -> Found {
+    if let Some(found) = clock::span(words, at) {
+        return Some(found);
+    }
     let count = |n: usize| {
         words.get(n).is_some_and(|w| {
             matches!(w.lower.as_str(), "a" | "an")
@@ -269,6 +302,10 @@ fn time(words: &[Word], at: usize, loose: bool, behind_day: bool) -> Found {
         Some((hours, minutes)) => digits(hours) && minutes.len() == 2 && digits(minutes),
         None => digits(t),
     };
+    let after_at = at > 0 && is(words, at - 1, &["at"]);
+    if let Some(found) = clock::time(words, at, after_at || behind_day) {
+        return Some(found);
+    }
     let half = ["am", "pm", "a.m", "p.m"];
     if let Some(bare) = word.strip_suffix("am").or_else(|| word.strip_suffix("pm")).filter(|t| clock(t)) {
         return Some((format!("{bare}{}", &word[bare.len()..]), 1));
@@ -279,7 +316,6 @@ fn time(words: &[Word], at: usize, loose: bool, behind_day: bool) -> Found {
     if clock(word) && word.contains(':') {
         return Some((word.to_owned(), 1));
     }
-    let after_at = at > 0 && is(words, at - 1, &["at"]);
     if after_at
         && digits(word)
         && (next.is_empty()

@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 
+use annie_core::skill::ArgKind;
 use serde_json::Value;
 
 use super::{
-    answer::{Completion, NOT_DONE, Origin, REFUSED, Report, first_person, is_failure, reason},
+    answer::{Completion, Origin, REFUSED, Report, failed_part, first_person, is_failure, reason},
     calendar,
     catalog::{Catalog, Skill},
     choose::{Choice, How, choose, lead},
@@ -36,6 +37,9 @@ enum Step {
         call: Call,
     },
 }
+
+/// What `tasks.create` says of a task that is due in the past.
+const IS_OVERDUE: &str = "(overdue";
 
 /// Why a request is not started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -246,6 +250,9 @@ impl<'a> Goal<'a> {
                     let day = (call.skill == "system.time")
                         .then(|| calendar::answer(&calendar::asked(&self.user_request), result));
                     let result = day.flatten().unwrap_or_else(|| result.trim().to_owned());
+                    if call.skill == "tasks.create" && result.contains(IS_OVERDUE) {
+                        self.note = Some("That time has passed already, so nothing will remind you of it.".to_owned());
+                    }
                     self.outcomes.push((true, format!("{result}{less}")));
                 } else if let Some(better) =
                     (!corrected && call.skill != "system.time").then(|| self.corrected(&call, result)).flatten()
@@ -294,6 +301,11 @@ impl<'a> Goal<'a> {
             what.split(|c: char| c.is_whitespace() || matches!(c, ',' | '.' | ':' | '='))
                 .any(|w| w.strip_prefix("--") == Some(flag))
         };
+        // A task without its date is not what the user asked for.
+        let is_date = |flag: &str| skill.arg(flag).is_some_and(|arg| arg.kind == ArgKind::Date && !arg.required);
+        if call.args.iter().any(|(flag, _)| named(flag) && is_date(flag)) {
+            return None;
+        }
         let text = Text::new(&self.user_request);
         let choice = choose(&text, &(0..text.words.len()), self.catalog)?;
         let better = match (Filler { skill: &skill, text: &text, results: "" }).fill(&choice) {
@@ -319,7 +331,7 @@ impl<'a> Goal<'a> {
         }
         text.extend(self.note.as_deref().filter(|_| ok));
         if !ok && self.outcomes.iter().any(|(ok, _)| *ok) && self.is_done() {
-            let line = |(ok, text): &(bool, String)| if *ok { first_person(text) } else { format!("{NOT_DONE}{text}") };
+            let line = |(ok, text): &(bool, String)| if *ok { first_person(text) } else { failed_part(text) };
             let text = self.outcomes.iter().map(line).collect::<Vec<_>>().join("\n");
             return Report {
                 user_request: self.user_request.clone(),

@@ -165,8 +165,15 @@ pub(super) fn answer(text: &Text<'_>, catalog: &Catalog) -> Option<String> {
         return Some("All right: I did nothing. (I cannot keep rules like this for later.)".to_owned());
     }
     if is(at, &["undo", "revert"]) || (is(at, &["take"]) && is(at + 2, &["back"])) {
-        let what = "I cannot undo anything. You can set things right with a request of your own, for example: “reopen task 3” or \
-                    “rename task 3 to Call Bob”.";
+        let what = "I can undo only the last creation or deletion of a task or note, and found none, so nothing was changed. You can \
+                    set things right with a request of your own, for example: “restore task 3”, “reopen task 3” or “rename task 3 \
+                    to Call Bob”.";
+        return Some(what.to_owned());
+    }
+    let names_schedule = words[at.min(words.len())..].iter().any(|w| !w.quoted && w.lower.starts_with("schedule"));
+    if is(at, &["pause", "suspend", "resume", "unpause", "continue"]) && names_schedule {
+        let what = "I cannot pause or resume a schedule, so nothing was changed. “cancel schedule 1” ends one; the page Schedules and \
+                    `annie cron pause 1` pause it.";
         return Some(what.to_owned());
     }
     if is(at, &["should", "could", "may", "can", "must", "shall"]) && is(at + 1, &["i", "we"]) {
@@ -260,6 +267,13 @@ fn forgotten(words: &[Word], at: usize, catalog: &Catalog) -> Option<String> {
     }
     if names(&["conversation", "conversations", "history", "chat", "chats", "messages"]) {
         return Some("I cannot delete conversations: there is no skill for that, so nothing was changed.".to_owned());
+    }
+    if forget && names(&["all", "everything", "anything"]) && names(&["about", "of", "on", "regarding"]) {
+        return Some(
+            "I forget one memory at a time, so nothing was forgotten. “what do you know about Bob” shows the memories with their \
+             numbers, and “forget memory 3” deletes one."
+                .to_owned(),
+        );
     }
     let all = names(&["all", "everything", "every", "tasks", "todos", "reminders"])
         && !words[at..].iter().any(|w| number(&w.lower).is_some());

@@ -14,6 +14,7 @@ mod calendar;
 mod catalog;
 mod choose;
 mod clauses;
+mod clock;
 mod dates;
 mod execute;
 mod fallback;

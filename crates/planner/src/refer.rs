@@ -66,10 +66,58 @@ pub(super) fn read(user_text: &str, before: &str, answers: &[&str]) -> Referred 
     if let Some(answer) = consented(user_text, &asked) {
         return answer;
     }
-    match reminded(user_text, answers) {
-        Some(about_reminder) => Referred::Requests(vec![about_reminder]),
+    let request = reminded(user_text, answers)
+        .or_else(|| undoing(user_text, answers))
+        .or_else(|| with_other_date(user_text, answers));
+    match request {
+        Some(request) => Referred::Requests(vec![request]),
         None => pronoun(user_text, answers),
     }
+}
+
+/// `undo that` after one creation or deletion: the request that reverses it. A new task is deleted after a question.
+fn undoing(user_text: &str, answers: &[&str]) -> Option<String> {
+    const UNDOES: [&str; 8] = ["undo", "revert", "take", "it", "that", "this", "back", "please"];
+    let text = Text::new(user_text);
+    let words: Vec<&str> = text.words.iter().map(|word| word.lower.as_str()).collect();
+    let is_undo =
+        words.iter().any(|w| ["undo", "revert"].contains(w)) || words.starts_with(&["take"]) && words.contains(&"back");
+    if !is_undo || !words.iter().all(|word| UNDOES.contains(word)) {
+        return None;
+    }
+    let answer = answers.first()?;
+    let mut done = answer.lines().filter(|line| line.starts_with("I "));
+    let (line, None) = (done.next()?, done.next()) else { return None };
+    let number = |after: &str| {
+        let digits = line.strip_prefix(after)?;
+        let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+        digits[..end].parse::<u64>().ok()
+    };
+    if let Some(id) = number("I deleted task #") {
+        return Some(format!("restore task {id}"));
+    }
+    if let Some(id) = number("I created task #") {
+        return Some(format!("{}delete task {id}", super::choose::ASK_FIRST));
+    }
+    let title = line.strip_prefix("I deleted the note '").or_else(|| line.strip_prefix("I deleted note '"))?;
+    Some(format!("restore the note {}", title.split('\'').next()?))
+}
+
+/// `no, I meant the day after tomorrow` after an answer that names one task: its other date.
+fn with_other_date(user_text: &str, answers: &[&str]) -> Option<String> {
+    const LEADS: [&str; 12] =
+        ["no", "sorry", "oops", "wait", "actually", "well", "i", "meant", "mean", "rather", "not", "annie"];
+    let text = Text::new(user_text);
+    let is_lead = |word: &Word| !word.quoted && LEADS.contains(&word.lower.as_str());
+    let from = text.words.iter().position(|word| !is_lead(word))?;
+    let corrects = ["meant", "mean", "rather", "actually"];
+    if !text.words[..from].iter().any(|word| corrects.contains(&word.lower.as_str())) {
+        return None;
+    }
+    let date = super::dates::find(&text.words, from..text.words.len())?;
+    let is_read = |at: usize| date.words.iter().any(|range| range.contains(&at)) || text.words[at].lower == "please";
+    let [id] = named(answers.first()?)[..] else { return None };
+    (from..text.words.len()).all(is_read).then(|| format!("move task {id} to {}", date.text))
 }
 
 /// The task of a reminder.
@@ -125,7 +173,11 @@ fn consented(user_text: &str, asked: &[Vec<u64>]) -> Option<Referred> {
     if let Some(ids) = asked.iter().find(|ids| plain(user_text) == plain(&consent(ids))) {
         return Some(delete(ids));
     }
-    if words.iter().all(|w| YES.contains(w)) && words.len() <= 4 {
+    // `yes, delete it` says what was asked.
+    let agrees = |w: &&str| YES.contains(w) || [DELETES[0], DELETES[1], "that", "them"].contains(w);
+    if words.iter().all(agrees) && YES[..7].contains(&words[0]) && words.len() <= 4
+        || words.iter().all(|w| YES.contains(w)) && words.len() <= 4
+    {
         return Some(match asked {
             [only] => delete(only),
             _ => {
@@ -290,6 +342,39 @@ mod tests {
     }
 
     #[test]
+    fn undo_reverses_the_last_creation_or_deletion_only() {
+        for (answer, wanted) in [
+            ("I deleted task #2 Call the dentist.", "restore task 2"),
+            ("I created task #7 Call mum, priority medium.", "ask whether to delete task 7"),
+            ("I deleted the note 'Groceries'. It can be restored for 30 days.", "restore the note Groceries"),
+            ("I deleted task #2 a.\nI deleted task #3 b.", "undo that"),
+            ("Hello!", "undo that"),
+        ] {
+            assert_eq!(user_request("undo that", &[answer]), wanted, "{answer}");
+        }
+        assert_eq!(user_request("undo the knot", &["I deleted task #2 a."]), "undo the knot");
+    }
+
+    #[test]
+    fn correction_of_a_date_moves_the_task_of_the_last_answer() {
+        let made = "I created task #7 Call mum, due 2026-11-29 (tomorrow), priority medium.";
+        for (message, wanted) in [
+            ("no, I meant the day after tomorrow", "move task 7 to day after tomorrow"),
+            ("sorry, I meant friday at 5pm", "move task 7 to friday 5pm"),
+            ("actually next week please", "move task 7 to next week"),
+            ("I meant to call Bob tomorrow", "I meant to call Bob tomorrow"),
+            ("no, tomorrow", "no, tomorrow"),
+        ] {
+            assert_eq!(user_request(message, &[made]), wanted, "{message}");
+        }
+        assert_eq!(
+            user_request("I meant tomorrow", &["Hello!", made]),
+            "I meant tomorrow",
+            "the last answer names none"
+        );
+    }
+
+    #[test]
     fn reply_to_a_reminder_refers_to_its_task() {
         let reminder =
             "Reminder: Read task #9 (task #3, due 2026-02-18 13:00). Say “it is done” or “snooze it for 10 minutes”.";
@@ -338,7 +423,7 @@ mod tests {
     fn question_is_confirmed_only_by_yes_or_its_exact_text() {
         let asked = question(&["#1 Submit the report"], &[1]);
         assert_eq!(asked, "Shall I delete #1 Submit the report? Say: yes, delete task 1");
-        for message in ["yes", "Yes please", "yes, delete task 1", "ok do it"] {
+        for message in ["yes, delete it", "ok, remove that", "yes", "Yes please", "yes, delete task 1", "ok do it"] {
             assert_eq!(user_request(message, &[&asked]), "delete task 1", "{message}");
         }
         assert!(user_request("no", &[&asked]).contains("nothing was deleted"));

@@ -362,6 +362,7 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
             "rename|retitle ~ * task|todo|reminder",
             "update|change|edit|modify|tag ~ task|tasks|todo|todos|to-do|reminder|reminders",
             "update|change|edit|modify|tag #",
+            "task|todo|reminder # to",
         ],
     ),
     ("tasks.update", Shape::Move, &["move|push|shift|bump|reschedule|postpone * to|until|till"]),

@@ -78,6 +78,11 @@ impl Ctx {
         Ok(reply)
     }
 
+    /// The origins of texts of others that may have become a part of this call's arguments.
+    pub(crate) fn untrusted_origins(&self) -> Vec<&str> {
+        self.tools.untrusted.untrusted(&self.call.origin, &self.tools.all_skills.load())
+    }
+
     /// The outcome of this run, with its requests.
     pub(crate) fn finished(&self, ran: Ran) -> Outcome {
         outcome_of(ran, &self.spec, &self.requests)

@@ -8,6 +8,7 @@ use std::{
 };
 
 use annie_core::{
+    approval::UntrustedText,
     ids::UserId,
     outcome::Outcome,
     ports::{Catalog, Chore, Documents, Egress, Fut, Secrets, SkillCall, SkillSource},
@@ -64,6 +65,8 @@ pub struct RunnerParts {
     /// The user of this installation, whose folder the skill files are in. Only in this user's conversations are skill files
     /// written, and only this user approves them.
     pub owner: UserId,
+    /// The origins of text that may become no instruction: no schedule and no skill file is written from it.
+    pub untrusted: UntrustedText,
     /// How programs of skills are run. `None` if none is: then the catalogue must not list such skills (see
     /// [`FileCatalog::running_programs`]).
     pub programs: Option<ProgramRules>,
@@ -83,6 +86,7 @@ pub(crate) struct Tools {
     pub(crate) search: Option<SearchRules>,
     pub(crate) programs: Option<Programs>,
     pub(crate) owner: UserId,
+    pub(crate) untrusted: UntrustedText,
     /// Locked while a skill file is written.
     pub(crate) building: Mutex<()>,
     pub(crate) touches: Arc<Semaphore>,
@@ -110,6 +114,7 @@ impl Runner {
             search: parts.search,
             programs: parts.programs.map(Programs::new),
             owner: parts.owner,
+            untrusted: parts.untrusted,
             building: Mutex::default(),
             touches: Arc::new(Semaphore::new(TOUCHES_MAX as usize)),
         };

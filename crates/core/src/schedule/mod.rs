@@ -54,8 +54,9 @@ pub enum ScheduleError {
     Never,
     /// Two occurrences are too close.
     #[error(
-        "two runs of this schedule would be {interval_ms} ms apart, and the least is {} ms: give it fewer times",
-        INTERVAL_MS_MIN
+        "two runs of this schedule would be {} s apart, and the least is {} s: give it fewer times",
+        interval_ms.div_ceil(1_000),
+        INTERVAL_MS_MIN / 1_000
     )]
     TooOften {
         /// The distance of the two, in milliseconds.

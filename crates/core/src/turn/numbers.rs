@@ -5,7 +5,8 @@
 use crate::calendar::NUMBERS;
 
 /// Nouns of things that have an id: "task two", "Aufgabe 2".
-const NOUNS: &str = "task tasks todo todos to-do to-dos number numbers no nos item items id ids note nr nummer nummern aufgabe \
+const NOUNS: &str = "task tasks todo todos to-do to-dos number numbers no nos item items id ids note notes memory memories \
+    schedule schedules reminder reminders nr nummer nummern aufgabe \
     aufgaben punkt tarea tareas tâche tâches tarefa tarefas taak taken compito uppgift zadanie";
 /// Words after which a number is an id. After any other word, a number counts something ("in 3 days") or names something else
 /// ("PR 42"); an id that is needed can be looked up.
@@ -123,6 +124,9 @@ mod tests {
             ("delete task 3", &[3][..]),
             ("delete #3, 4 and 5.", &[3, 4, 5]),
             ("delete task two", &[2]),
+            ("cancel schedule 2", &[2]),
+            ("forget memory 7", &[7]),
+            ("snooze reminder 4 by an hour", &[4]),
             ("delete the dentist one", &[]),
             ("move it to 2026-02-18 at 14:05", &[]),
             ("at 5pm, v2, PR42, 1.5 kg", &[]),

@@ -193,7 +193,8 @@ pub(super) fn own_calls(mode: Mode, limits: &TurnLimits, calls_used: u32, window
 /// The message once the conversation's sliding window is used up.
 pub(super) fn window_note(limits: &TurnLimits) -> String {
     format!(
-        "Reached the limit of {} skill calls within {} s in this conversation; it takes a while until more can be made.",
+        "Reached the limit of {} skill calls within {} s in this conversation; more can be made when the first of them are {1} s \
+         old (`turn.window_calls_max`).",
         limits.window_calls_max,
         limits.window_ms / 1_000
     )

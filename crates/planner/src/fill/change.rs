@@ -110,10 +110,12 @@ impl Filler<'_> {
             return Filled::Answer(one.to_owned());
         };
         let lasts = rest.clone().find(|at| self.is(*at, &["for", "by"]) && *at + 3 <= rest.end);
-        let lasting = lasts.map(|at| (format!("in {}", self.slice(at + 1..at + 3)), at..at + 3));
-        let lasting = lasting.filter(|(text, _)| dates::is_offset(text));
+        // `by an hour` counts from the time of the reminder.
+        let lasting = lasts.map(|at| (self.is(at, &["by"]), self.slice(at + 1..at + 3), at..at + 3));
+        let lasting = lasting.filter(|(_, text, _)| dates::is_offset(&format!("in {text}")));
         let (when, used) = match (lasting, self.date(rest.clone())) {
-            (Some((text, words)), _) => (text, vec![words]),
+            (Some((true, text, words)), _) => (format!("{text} later"), vec![words]),
+            (Some((false, text, words)), _) => (format!("in {text}"), vec![words]),
             (None, Some(date)) => (date.value, date.words),
             (None, None) => (MINUTES.to_owned(), Vec::new()),
         };

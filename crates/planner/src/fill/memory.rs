@@ -161,6 +161,21 @@ impl Filler<'_> {
     pub(super) fn time(&self, start: usize) -> Filled {
         let mut call = self.call();
         let lower = self.text.source.to_lowercase();
+        let cities: Vec<&str> = ZONES
+            .iter()
+            .filter(|(city, _)| {
+                self.words().iter().any(|word| word.lower == *city) || lower.contains(&format!("in {city}"))
+            })
+            .map(|(_, zone)| *zone)
+            .collect();
+        if cities.len() > 1 {
+            let of = |zone: &&str| {
+                let mut call = self.call();
+                self.put(&mut call, &["timezone", "zone", "tz"], zone);
+                call
+            };
+            return Filled::Ready(cities.iter().map(of).collect());
+        }
         let zone = ZONES.iter().find(|(city, _)| lower.contains(&format!("in {city}"))).map(|(_, zone)| *zone);
         let named = self.words().iter().map(|w| &self.text.source[w.at.clone()]);
         let named = named.rev().find(|w| w.contains('/') && w.starts_with(char::is_uppercase));

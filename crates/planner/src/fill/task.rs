@@ -19,6 +19,9 @@ pub(super) const TITLE: [&str; 6] = ["title", "name", "subject", "summary", "tas
 pub(super) const TAGS: [&str; 2] = ["tags", "tag"];
 pub(super) const STATUS: [&str; 2] = ["status", "state"];
 
+/// Said of a reminder without a time of day.
+const WITHOUT_TIME: &str = "It stands on your list without a reminder, because I found no time of day. Say for example: “remind me to \
+    call Bob tomorrow at 9”.";
 /// When a reminder for a day without a time of day reminds.
 const REMINDED_AT: &str = "9:00";
 
@@ -34,14 +37,16 @@ impl Filler<'_> {
             (Some(inline), Some(lines)) => Some(format!("{inline}\n{lines}")),
             (inline, lines) => inline.or(lines),
         };
+        if let Some(answer) = self.refuse_date(&rest, start) {
+            return answer;
+        }
         let mut call = self.call();
         let mut left_out = Vec::new();
         let titled = self.quoted_title(&rest);
         let reminds = (start..rest.start).any(|at| self.is(at, &["remind", "reminder", "reminders"]));
         let (has_time, dated) = self.put_due(&mut call, &rest, reminds);
         left_out.extend(dated);
-        let head = start..rest.start;
-        let head_level = head.clone().find_map(|at| {
+        let head_level = (start..rest.start).find_map(|at| {
             let word = &self.words()[at].lower;
             level(word.strip_suffix("-priority").unwrap_or(word)).map(str::to_owned)
         });
@@ -69,6 +74,9 @@ impl Filler<'_> {
         if says_nothing(&title) {
             return Filled::Answer(self.ask_for_title(&call));
         }
+        if let Some(at) = self.unread_time(&rest, &left_out).filter(|_| reminds || has_time) {
+            return self.refuse_time(at, has_time);
+        }
         let undated = rest.clone().find(|at| {
             self.is(*at, &["due", "deadline"]) && !left_out.iter().any(|r| r.contains(at)) && self.flag(&DUE).is_some()
         });
@@ -87,12 +95,47 @@ impl Filler<'_> {
         call.args.sort_by_key(|(name, _)| !TITLE.contains(&name.as_str()));
         match self.ready(call) {
             Filled::Ready(mut calls) if reminds && !has_time && calls.len() == 1 => {
-                let text = "It stands on your list without a reminder, because I found no time of day. Say for example: “remind \
-                            me to call Bob tomorrow at 9”.";
-                Filled::Noted(calls.remove(0), text.to_owned())
+                Filled::Noted(calls.remove(0), WITHOUT_TIME.to_owned())
             }
             filled => filled,
         }
+    }
+
+    /// The refusal of a new task whose date is over or may mean two days.
+    fn refuse_date(&self, rest: &Range<usize>, start: usize) -> Option<Filled> {
+        let reminds = (start..rest.start).any(|at| self.is(at, &["remind", "reminder"]));
+        if let Some(len) = dates::past_at(self.words(), rest.start).filter(|_| reminds) {
+            return Some(Filled::Answer(format!(
+                "I cannot remind you “{}”, because that is over, so I made nothing. Say for example: “remind me to call Bob \
+                 tomorrow at 9”.",
+                self.slice(rest.start..(rest.start + len).min(rest.end)).trim_end_matches(['.', '!'])
+            )));
+        }
+        let at = dates::with_slash(self.words(), rest.clone())?;
+        Some(Filled::Answer(format!(
+            "I am not sure which day “{}” is, so I made nothing. Write it like “11 December” or “2026-12-11”.",
+            self.slice(at..at + 1).trim_end_matches(['.', '!', '?'])
+        )))
+    }
+
+    /// The first word of a time of day that is not the task's: `at 25`, or a second time.
+    fn unread_time(&self, rest: &Range<usize>, left_out: &[Range<usize>]) -> Option<usize> {
+        let is_clock = |word: &str| {
+            word.starts_with(|c: char| c.is_ascii_digit()) && word.bytes().all(|b| b.is_ascii_digit() || b == b':')
+        };
+        let is_unread = |at: usize| !left_out.iter().any(|range| range.contains(&at));
+        let ends = |at: usize| at + 1 >= rest.end || self.is(at + 1, &["to"]) || self.words()[at].mark != Mark::Space;
+        let is_time = |at: usize| is_unread(at) && is_clock(&self.words()[at].lower) && ends(at);
+        rest.clone().find(|at| self.is(*at, &["at"]) && at + 1 < rest.end && is_time(at + 1))
+    }
+
+    fn refuse_time(&self, at: usize, has_time: bool) -> Filled {
+        let said = self.slice(at..at + 2).trim_end_matches(['.', '!', '?']);
+        Filled::Answer(if has_time {
+            format!("A task has one time, so I made none: what about “{said}”? Say one request for each.")
+        } else {
+            format!("I did not understand the time “{said}”, so I made nothing. Say it like “at 14:30” or “at 3pm”.")
+        })
     }
 
     /// Sets the due date in these words. Returns whether it has a time of day, and its words.

@@ -138,7 +138,7 @@ fn changes() -> Vec<(&'static str, Expected)> {
         ("move the dentist to Monday", Runs(&["tasks.search --query dentist"])),
         ("move the couch to the garage", Says("“move task 3 to Monday”")),
         ("complete tasks 1 to 5", Says("only in part")),
-        ("undo that", Says("cannot undo")),
+        ("undo that", Says("can undo only")),
         ("lower the priority of task 3", Says("did not understand what to change")),
     ]
 }

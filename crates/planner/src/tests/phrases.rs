@@ -91,6 +91,71 @@ fn new_tasks_have_title_date_priority_and_tags() {
 }
 
 #[test]
+fn times_and_spans_in_words_are_read() {
+    check(&[
+        (
+            "remind me tomorrow at half past six to call grandma",
+            &["tasks.create --title \"Call grandma\" --due \"tomorrow 18:30\""],
+        ),
+        (
+            "remind me the day after tomorrow at half past six in the evening to call grandma",
+            &["tasks.create --title \"Call grandma\" --due \"day after tomorrow 18:30\""],
+        ),
+        ("remind me tomorrow at quarter to five to leave", &["tasks.create --title Leave --due \"tomorrow 16:45\""]),
+        ("remind me at ten past nine in the morning to stretch", &["tasks.create --title Stretch --due 9:10"]),
+        ("remind me tomorrow at 8 in the evening to call", &["tasks.create --title Call --due \"tomorrow 20:00\""]),
+        ("remind me tomorrow evening at 8 to call", &["tasks.create --title Call --due \"tomorrow 20:00\""]),
+        ("remind me tonight at 8 to call", &["tasks.create --title Call --due \"tonight 20:00\""]),
+        ("remind me this evening at 7:30 to call", &["tasks.create --title Call --due \"today evening 19:30\""]),
+        (
+            "remind me in half an hour to check the oven",
+            &["tasks.create --title \"Check the oven\" --due \"in 30 minutes\""],
+        ),
+        ("remind me in 1.5 hours to check", &["tasks.create --title Check --due \"in 90 minutes\""]),
+        ("remind me in an hour and a half to check", &["tasks.create --title Check --due \"in 90 minutes\""]),
+        ("remind me in two and a half hours to check", &["tasks.create --title Check --due \"in 150 minutes\""]),
+        ("remind me in a couple of hours to check", &["tasks.create --title Check --due \"in 2 hours\""]),
+        ("remind me to pick up kids friday 3pm", &["tasks.create --title \"Pick up kids\" --due \"friday 3pm\""]),
+        ("todo: dentist tuesday 14:30", &["tasks.create --title Dentist --due \"tuesday 14:30\""]),
+        ("create a task for the friday meeting at 3 pm", &["tasks.create --title \"The friday meeting\" --due 3pm"]),
+        ("create a task to give 5 to 3 people", &["tasks.create --title \"Give 5 to 3 people\""]),
+        ("create a task to call Bob last monday", &["tasks.create --title \"Call Bob last monday\""]),
+    ]);
+    for (sent, said) in [
+        ("remind me yesterday to stretch", "“yesterday”, because that is over"),
+        ("remind me 2 days ago to stretch", "“2 days ago”, because that is over"),
+        ("create a task to call Bob on 12/11", "not sure which day “12/11” is"),
+        ("remind me at 25 to sleep", "did not understand the time “at 25”"),
+        ("create a task to call Bob at 3 and email him at 4", "A task has one time, so I made none: what about “at"),
+        ("pause schedule 1", "cannot pause or resume a schedule"),
+        ("forget everything about Bob", "one memory at a time"),
+    ] {
+        let planned = plan(sent).join("|");
+        assert!(planned.starts_with("? ") && planned.contains(said), "{sent}: {planned}");
+    }
+}
+
+#[test]
+fn parts_of_one_message_are_all_read_or_refused() {
+    check(&[
+        (
+            "rename task 4 to Tea and task 5 to Milk",
+            &["tasks.update --id 4 --title Tea", "> tasks.update --id 5 --title Milk"],
+        ),
+        ("task 8 to high priority", &["tasks.update --id 8 --priority high"]),
+        ("what time is it in tokyo and berlin", &["system.time --timezone Asia/Tokyo"]),
+        (
+            "remember that the code is 1234. what is the code?",
+            &["memory.save --content \"The code is 1234\" --category fact", "- what is the code?"],
+        ),
+        ("snooze reminder 6 by 1 hour", &["tasks.remind --id 6 --when \"1 hour later\""]),
+        ("snooze reminder 6 for 1 hour", &["tasks.remind --id 6 --when \"in 1 hour\""]),
+    ]);
+    let planned = plan("task 8 to high priority and due on Friday and rename to Stretching").join("|");
+    assert!(planned.starts_with("? I understood this only in part, so I changed nothing"), "{planned}");
+}
+
+#[test]
 fn polite_words_are_removed_from_requests() {
     check(&[
         (

@@ -333,18 +333,25 @@ fn answer_reports_failure_beside_successes() {
 #[test]
 fn refused_flag_is_left_out_once_and_reported() {
     let strict = |_: &str, line: &str| {
-        if line.contains("--due") {
-            "Error: --due does not fit: \"tomorrow\" is no date\nUsage: tasks.create --title TEXT [--due DATE]\nTry `tasks.create --help`."
+        if line.contains("--tags") {
+            "Error: --tags does not fit: \"work\" is no tag\nUsage: tasks.create --title TEXT [--due DATE] [--tags LIST]\nTry `tasks.create --help`."
+                .to_owned()
+        } else if line.contains("--due \"31 february") {
+            "Error: --due does not fit: February has no day 31\nUsage: tasks.create --title TEXT [--due DATE]"
                 .to_owned()
         } else {
             "Created task #2 Call Bob, priority medium".to_owned()
         }
     };
     let mut world = World::new(SubAgentInterface::Cmd, strict);
-    let answer = world.turn(Mode::MultiAgent, "create a task to call Bob tomorrow");
-    let expected = "I created task #2 Call Bob, priority medium (without the due “tomorrow”, which was refused)";
+    let answer = world.turn(Mode::MultiAgent, "create a task to call Bob on 31 February");
+    assert!(answer.starts_with("Not done: ") && answer.contains("February has no day 31"), "{answer}");
+    assert_eq!(world.ran.len(), 1, "a task without its date was not asked for");
+    let mut world = World::new(SubAgentInterface::Cmd, strict);
+    let answer = world.turn(Mode::MultiAgent, "create a task to call Bob tagged work");
+    let expected = "I created task #2 Call Bob, priority medium (without the tags, which was refused)";
     assert_eq!(answer.trim_end_matches('.'), expected, "the answer names the omitted flag");
-    assert_eq!(world.ran, ["tasks.create --title \"Call Bob\" --due tomorrow", "tasks.create --title \"Call Bob\""]);
+    assert_eq!(world.ran, ["tasks.create --title \"Call Bob\" --tags work", "tasks.create --title \"Call Bob\""]);
 
     let mut world =
         World::new(SubAgentInterface::Cmd, |_, _| "Error: no such thing\nUsage: tasks.create --title TEXT".to_owned());

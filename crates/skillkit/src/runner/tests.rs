@@ -69,6 +69,7 @@ fn world_of(
         secrets: None,
         programs: None,
         owner: UserId::new("ann").unwrap(),
+        untrusted: UntrustedText::default(),
     }));
     let runner = Router::new(files.clone(), others);
     World { runner, files, store, failing, folder }
@@ -159,7 +160,7 @@ async fn schedule_is_created_listed_and_cancelled() {
 async fn schedule_with_bad_arguments_or_texts_of_others_is_not_created() {
     let world = world();
     for (when, zone, part) in [
-        ("* * * * * *", "UTC", "1000 ms apart"),
+        ("* * * * * *", "UTC", "1 s apart"),
         ("0 0 30 2 *", "UTC", "never comes"),
         ("every blue moon", "UTC", "`blue` is not understood"),
         ("every hour", "Mars/Olympus", "`Mars/Olympus` is no time zone"),
@@ -173,7 +174,11 @@ async fn schedule_with_bad_arguments_or_texts_of_others_is_not_created() {
     let outcome = world.runner.run(suggested).await;
     assert_eq!(failed(&outcome), (Status::ErrorBlocked, "outside_text"));
     assert_eq!(world.data("schedules.list", json!({})).await, "There are no schedules.");
-    for n in 0..50 {
+    // The user's own to-dos are no texts of others.
+    let arguments = json!({"when": "every hour", "message": "tell me what is due"});
+    let own = SkillCall { origin: vec!["tasks.search".to_owned()], ..call("own", "schedules.create", arguments) };
+    assert!(world.runner.run(own).await.status.is_ok());
+    for n in 1..50 {
         world.data("schedules.create", json!({"when": "@daily", "message": format!("message {n}")})).await;
     }
     let outcome = world.run("schedules.create", json!({"when": "@daily", "message": "one more"})).await;
@@ -246,6 +251,10 @@ async fn tasks_are_filtered_by_every_flag() {
         let outcome = world.run("tasks.search", arguments.clone()).await;
         assert_eq!(outcome.evidence["numbers"], json!(expected), "{arguments}");
     }
+    let sent = world.data("tasks.search", json!({"limit": 1})).await;
+    assert!(sent.starts_with("Found 2 open tasks, the first 1 of them:\n\n- #1 "), "{sent}");
+    let sent = world.data("tasks.search", json!({"tag": "golf", "priority": "low"})).await;
+    assert!(sent.starts_with("No open tasks found tagged golf of low priority."), "{sent}");
     let sent = world.data("tasks.search", json!({"query": "gamma"})).await;
     assert!(
         sent.starts_with("No open tasks found matching 'gamma', but these that have ended:\n\n- #3 gamma"),

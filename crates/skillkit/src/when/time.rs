@@ -1,25 +1,41 @@
 //! The time of day in a text: `14:00`, `2pm`, `2:30 pm`, `noon`, `morning`.
 
 use annie_core::calendar::PARTS_OF_DAY;
-use chrono::NaiveTime;
+use chrono::{NaiveTime, Timelike};
 
-/// Separates the time from the words of the day, in any position. `None` if there are two times.
+/// A time as it was written.
+#[derive(Clone, Copy)]
+enum Written {
+    /// `14:00`, `2pm`.
+    Clock(NaiveTime),
+    /// The part of the day that begins at this time: `evening`.
+    Part(NaiveTime),
+}
+
+/// Separates the time from the words of the day, in any position. `None` if there are two times that do not belong together:
+/// `tonight 8:00` and `evening at 8pm` are one.
 pub(super) fn take<'a>(words: &[&'a str]) -> Option<(Option<NaiveTime>, Vec<&'a str>)> {
-    let mut found = None;
+    let mut found: Option<Written> = None;
     let mut rest = Vec::new();
     let mut at = 0;
     while at < words.len() {
         let next = words.get(at + 1).copied();
         let (time, len) = match next {
             Some(half @ ("am" | "pm" | "a.m." | "p.m.")) => {
-                (clock(&format!("{}{}", words[at], half.replace('.', ""))), 2)
+                (clock(&format!("{}{}", words[at], half.replace('.', ""))).map(Written::Clock), 2)
             }
-            _ => (clock(words[at]).or_else(|| part_of_day(words[at])), 1),
+            _ => {
+                let is_minute = ["noon", "midday", "midnight"].contains(&words[at]);
+                let part = || part_of_day(words[at]).map(if is_minute { Written::Clock } else { Written::Part });
+                (clock(words[at]).map(Written::Clock).or_else(part), 1)
+            }
         };
         match time {
-            Some(_) if found.is_some() => return None,
             Some(time) => {
-                found = Some(time);
+                found = Some(match found {
+                    None => time,
+                    Some(before) => Written::Clock(joined(before, time)?),
+                });
                 // "in the morning", "this evening", and "tonight" also imply a day.
                 match rest.last().copied() {
                     Some("in") => drop(rest.pop()),
@@ -38,7 +54,23 @@ pub(super) fn take<'a>(words: &[&'a str]) -> Option<(Option<NaiveTime>, Vec<&'a 
             }
         }
     }
+    let found = found.map(|(Written::Clock(time) | Written::Part(time))| time);
     Some((found, rest))
+}
+
+/// The time that a part of a day and a clock name together; `None` if they contradict each other, or are two clocks.
+fn joined(one: Written, other: Written) -> Option<NaiveTime> {
+    let (part, clock) = match (one, other) {
+        (Written::Part(part), Written::Clock(clock)) | (Written::Clock(clock), Written::Part(part)) => (part, clock),
+        _ => return None,
+    };
+    let is_late = part.hour() >= 12;
+    match clock.hour() {
+        0..12 if is_late => clock.overflowing_add_signed(chrono::TimeDelta::hours(12)).0.into(),
+        12.. if is_late => Some(clock),
+        0..12 => Some(clock),
+        _ => None,
+    }
 }
 
 /// `14:00`, `14:00:30`, `2pm`, `2:30pm`.

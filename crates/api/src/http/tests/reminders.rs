@@ -27,6 +27,7 @@ async fn started() -> (Server, MemoryStore) {
 /// Runs the skill that sets reminders.
 async fn remind(server: &Server, store: &MemoryStore, title: &str, when: &str) -> Outcome {
     let runner = Runner::new(RunnerParts {
+        untrusted: annie_core::approval::UntrustedText::default(),
         documents: Arc::new(store.clone()),
         catalog: Arc::new(FileCatalog::bundled()),
         notes_folder: PathBuf::new(),

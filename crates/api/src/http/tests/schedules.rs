@@ -50,7 +50,7 @@ async fn schedule_that_is_run_now_submits_its_message_to_its_conversation() {
 async fn schedule_with_bad_input_is_refused_with_the_reason() {
     let server = Server::start(echo()).await;
     for (body, part) in [
-        (json!({"text": "x", "when": "* * * * * *"}), "1000 ms apart"),
+        (json!({"text": "x", "when": "* * * * * *"}), "1 s apart"),
         (json!({"text": "x", "when": "0 0 30 2 *"}), "never comes"),
         (json!({"text": "x", "when": "every blue moon"}), "`blue` is not understood"),
         (json!({"text": "x", "when": "@daily", "timezone": "Mars/Olympus"}), "no time zone"),

@@ -31,11 +31,12 @@ impl Handler for Create {
 
     async fn run(ctx: Ctx, args: Args) -> Ran {
         // Each occurrence is a message of the user. A text of an outside party would become the user's word.
-        if !ctx.call.origin.is_empty() {
+        let untrusted = ctx.untrusted_origins();
+        if !untrusted.is_empty() {
             let why = format!(
                 "No schedule was created, because this turn has read texts of others ({}). The user can ask for the schedule \
                  in a new message.",
-                ctx.call.origin.join(", ")
+                untrusted.join(", ")
             );
             return Ok(Outcome::blocked("outside_text", why));
         }

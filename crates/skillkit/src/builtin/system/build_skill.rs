@@ -80,10 +80,11 @@ impl Handler for BuildSkill {
 
     async fn run(ctx: Ctx, args: Args) -> Ran {
         // A skill file is an instruction of the user for all later turns. A text of an outside party would become the user's word.
-        if !ctx.call.origin.is_empty() {
+        let untrusted = ctx.untrusted_origins();
+        if !untrusted.is_empty() {
             let why = format!(
                 "No skill was written, because this turn has read texts of others ({}). The user can ask for it in a new message.",
-                ctx.call.origin.join(", ")
+                untrusted.join(", ")
             );
             return Ok(Outcome::blocked("outside_text", why));
         }

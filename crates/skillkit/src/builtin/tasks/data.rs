@@ -334,6 +334,12 @@ pub(crate) async fn find(documents: &dyn Documents, user: &UserId, query: TodoQu
     hits.iter().map(|hit| Todo::of(&hit.document)).collect()
 }
 
+/// The number of to-dos that match a query, without regard to its limit.
+pub(crate) async fn count(documents: &dyn Documents, user: &UserId, query: TodoQuery) -> Result<u64, StoreError> {
+    let counts = documents.count_documents(user.clone(), &TASKS, query.documents(), Vec::new()).await?;
+    Ok(counts.first().copied().unwrap_or_default())
+}
+
 /// Changes a to-do. Returns `None` if it does not exist.
 pub(crate) async fn update(
     documents: &dyn Documents,

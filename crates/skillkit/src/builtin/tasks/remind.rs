@@ -25,7 +25,8 @@ pub(crate) struct Remind;
 
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct Args {
-    /// When to remind: in 10 minutes, tomorrow 9:00, friday 2pm. A day alone means 9:00; none cancels the reminder of --id.
+    /// When to remind: in 10 minutes, tomorrow 9:00, friday 2pm. A day alone means 9:00; `1 hour later` counts from the reminder
+    /// that is set; none cancels the reminder of --id.
     #[schemars(extend("format" = "date"))]
     when: String,
     /// What to remind the user of, in a few words.
@@ -44,18 +45,27 @@ impl Handler for Remind {
         let is_none = args.when.trim().eq_ignore_ascii_case("none");
         match (args.id, args.title) {
             (Some(id), None) if is_none => change(&ctx, id, None).await,
-            (Some(id), None) => change(&ctx, id, Some(asked(&ctx, &args.when)?.1)).await,
+            (Some(id), None) => change(&ctx, id, Some(&args.when)).await,
             (None, Some(_)) if is_none => Err(SkillError::Arguments("--when none goes with --id only".to_owned())),
-            (None, Some(title)) => create(&ctx, &title, asked(&ctx, &args.when)?).await,
+            (None, Some(title)) => create(&ctx, &title, asked(&ctx, &args.when, None)?).await,
             _ => Err(SkillError::Arguments("exactly one of --title and --id is needed".to_owned())),
         }
     }
 }
 
-/// The local time that the text names, and its instant.
-fn asked(ctx: &Ctx, text: &str) -> Result<(When, Micros), SkillError> {
+/// The local time that the text names, and its instant. `1 hour later` counts from the reminder that is set, if it is still to
+/// come.
+fn asked(ctx: &Ctx, text: &str, set_for: Option<Micros>) -> Result<(When, Micros), SkillError> {
     let refused = |what: String| SkillError::argument("when", what);
-    let found = when::resolve(&text.replace('_', " "), ctx.now()).map_err(|e| refused(format!("does not fit: {e}")))?;
+    let text = text.replace('_', " ");
+    let (text, from) = match text.trim().strip_suffix(" later") {
+        Some(span) => {
+            let set_for = set_for.filter(|at| *at > ctx.call.now);
+            (format!("in {span}"), set_for.map_or_else(|| ctx.now(), |at| at.to_utc().with_timezone(&ctx.zone())))
+        }
+        None => (text, ctx.now()),
+    };
+    let found = when::resolve(&text, from).map_err(|e| refused(format!("does not fit: {e}")))?;
     let time = found.time.or_else(|| NaiveTime::from_hms_opt(HOUR, 0, 0)).unwrap_or_default();
     let at = exact(&found).or_else(|| instant(found.date.and_time(time), ctx.zone()));
     let now = ctx.call.now;
@@ -81,8 +91,9 @@ async fn create(ctx: &Ctx, title: &str, (due, at): (When, Micros)) -> Ran {
     Ok(set(ctx, &todo, at))
 }
 
-async fn change(ctx: &Ctx, id: u64, at: Option<Micros>) -> Ran {
+async fn change(ctx: &Ctx, id: u64, when: Option<&str>) -> Ran {
     let before = data::get(&*ctx.tools.documents, &ctx.call.user, id).await?.ok_or_else(|| missing(id))?;
+    let at = when.map(|when| asked(ctx, when, before.remind_at)).transpose()?.map(|(_, at)| at);
     if at.is_some() && !before.status.is_open() {
         let status = before.status.as_str();
         return Err(SkillError::Conflict(format!("task #{id} is {status}: reopen it with tasks.update --status todo")));

@@ -119,7 +119,7 @@ impl Handler for Search {
         };
         let found = data::find(&*ctx.tools.documents, &ctx.call.user, query.clone()).await?;
         if found.is_empty() && args.status == Wanted::Open && !query.text.is_empty() {
-            let ended = TodoQuery { statuses: &[], ..query };
+            let ended = TodoQuery { statuses: &[], ..query.clone() };
             let ended = data::find(&*ctx.tools.documents, &ctx.call.user, ended).await?;
             if !ended.is_empty() {
                 let message = format!(
@@ -130,7 +130,9 @@ impl Handler for Search {
                 return Ok(Outcome::success(message).with_evidence(numbers(&ended)));
             }
         }
-        Ok(Outcome::success(summary(&ctx, &args, &found)).with_evidence(numbers(&found)))
+        let is_all = found.len() < args.limit as usize;
+        let total = if is_all { None } else { Some(data::count(&*ctx.tools.documents, &ctx.call.user, query).await?) };
+        Ok(Outcome::success(summary(&ctx, &args, &found, total)).with_evidence(numbers(&found)))
     }
 }
 
@@ -183,19 +185,30 @@ fn filters(args: &Args) -> String {
     if let Some(due) = &args.due {
         filters.push_str(&format!(" due {}", due.trim().replace('_', " ")));
     }
+    if let Some(tag) = args.tag.as_deref().map(str::trim).filter(|tag| !tag.is_empty()) {
+        filters.push_str(&format!(" tagged {tag}"));
+    }
+    if let Some(priority) = args.priority {
+        filters.push_str(&format!(" of {} priority", priority.as_str()));
+    }
+    if let Some(parent) = args.parent {
+        filters.push_str(&format!(" below task #{parent}"));
+    }
     if let Some(query) = args.query.as_deref().map(str::trim).filter(|q| !q.is_empty()) {
         filters.push_str(&format!(" matching '{query}'"));
     }
     filters
 }
 
-fn summary(ctx: &Ctx, args: &Args, found: &[Todo]) -> String {
+/// `total`: the number of all that match, if not all of them were read.
+fn summary(ctx: &Ctx, args: &Args, found: &[Todo], total: Option<u64>) -> String {
     let (kind, filters) = (args.status.adjective(), filters(args));
     if found.is_empty() {
         let hint = if args.status == Wanted::Open { " Finished ones are found with status all." } else { "" };
         return format!("No {kind}tasks found{filters}.{hint}");
     }
-    let counted = text::count(found.len(), &format!("{kind}task"), &format!("{kind}tasks"));
-    let more = if found.len() == args.limit as usize { " (there may be more)" } else { "" };
+    let total = total.and_then(|total| usize::try_from(total).ok()).unwrap_or(found.len());
+    let counted = text::count(total, &format!("{kind}task"), &format!("{kind}tasks"));
+    let more = if total > found.len() { format!(", the first {} of them", found.len()) } else { String::new() };
     format!("Found {counted}{filters}{more}:\n\n{}", lines(found, ctx))
 }
