@@ -104,8 +104,12 @@ function drawTheme() {
 }
 
 const railLinks = new Map();
+let moreBadge = h("span.badge", { hidden: true });
+const isSeen = (page) => !page.needs || !session.scopes || session.scopes.includes(page.needs);
+const seenPages = () => PAGES.filter(isSeen);
 function drawRail() {
-  const lists = GROUPS.map((group) => h("ul", PAGES.filter((page) => page.group === group).map((page) => {
+  railLinks.clear();
+  const lists = GROUPS.map((group) => h("ul", seenPages().filter((page) => page.group === group).map((page) => {
     const badge = h("span.badge", { hidden: true });
     const link = h("a.item", { href: `#/${page.id}`, title: page.title, data: { page: page.id } }, icon(page.icon), h("span.label", page.title), badge);
     railLinks.set(page.id, { link, badge });
@@ -113,17 +117,25 @@ function drawRail() {
   })));
   const more = h("li.first.more", h("a.item", { href: "#", role: "button", aria: { haspopup: "menu" }, on: { click: (event) => {
     event.preventDefault();
-    menu(event.currentTarget, PAGES.filter((page) => !page.first).map((page) => ({ label: page.title, icon: page.icon, run: () => routes.go(`#/${page.id}`) })));
-  } } }, icon("more"), h("span.label", "More")));
+    menu(event.currentTarget, seenPages().filter((page) => !page.first).map((page) => ({ label: badges.get(page.id) ? `${page.title} (${badges.get(page.id)})` : page.title, icon: page.icon, run: () => routes.go(`#/${page.id}`) })));
+  } } }, icon("more"), h("span.label", "More"), (moreBadge = h("span.badge", { hidden: true }))));
   replace(nav, lists.filter((list) => list.children.length), h("ul.phone", more));
+  for (const [id, { link }] of railLinks) if (id === routes.now.page) link.setAttribute("aria-current", "page");
+  for (const [id, n] of badges) setBadge(id, n);
 }
 
 function setBadge(id, n) {
   badges.set(id, n);
   const found = railLinks.get(id);
   if (!found) return;
+  const word = (count) => (count > 99 ? "99+" : String(count ?? ""));
   found.badge.hidden = !n;
-  found.badge.textContent = n > 99 ? "99+" : String(n ?? "");
+  found.badge.textContent = word(n);
+  // On a phone, the pages that are not in the bar are behind one button.
+  const hidden = PAGES.filter((page) => !page.first).reduce((sum, page) => sum + (badges.get(page.id) ?? 0), 0);
+  moreBadge.hidden = !hidden;
+  moreBadge.textContent = word(hidden);
+  if (id === "approvals") drawStatus();
   found.link.setAttribute("aria-label", n ? `${found.link.title}, ${n} waiting` : found.link.title);
 }
 
@@ -151,7 +163,7 @@ function drawStatus() {
     return;
   }
   // What was known before the connection broke is no longer known.
-  const { kind, text } = isLost ? { kind: "idle", text: "No connection" } : sentence(summary);
+  const { kind, text } = isLost ? { kind: "idle", text: "No connection" } : sentence(summary, badges.get("approvals") ?? 0);
   patchText(statusText, text);
   if (statusIcon.dataset.kind !== kind) {
     statusIcon.dataset.kind = kind;
@@ -163,8 +175,9 @@ function drawStatus() {
   statusLine.title = text;
 }
 
-export function sentence(s) {
+export function sentence(s, asks = 0) {
   const counts = [`${num(s.running)} running`, `${num(s.waiting)} waiting`];
+  if (asks) counts.unshift(`${plural(asks, "call")} ${asks === 1 ? "waits" : "wait"} for you`);
   if (s.deferred) counts.push(`${num(s.deferred)} deferred`);
   const down = s.backends.filter((b) => b.state && b.state !== "up");
   if (!s.ready) return { kind: "bad", text: [`Not ready: ${s.problems[0] ?? "starting"}`, ...counts].join(" · ") };
@@ -178,7 +191,14 @@ function drawSession() {
   const hello = live.state.hello;
   if (!hello) return;
   session.who = hello.user;
+  const isOther = JSON.stringify(session.scopes) !== JSON.stringify(hello.scopes);
   session.scopes = hello.scopes;
+  if (isOther) drawRail();
+  // The scopes are known only now: the page may be one that this key does not see.
+  if (isOther && current && !isSeen(current.page)) {
+    leave();
+    enter(routes.now);
+  }
   session.needsKey = hello.needs_keys;
   session.version = hello.version;
   patchText(whoWord, hello.user);
@@ -357,7 +377,7 @@ function context(page, abort, offs, head) {
 
 async function enter(now) {
   if (isSignedOut) return;
-  if (!now.page) return routes.go("#/overview");
+  if (!now.page) return routes.go(seenPages()[0].id === "overview" ? "#/overview" : `#/${seenPages()[0].id}`);
   const page = PAGES.find((one) => one.id === now.page);
   if (current && page && current.page.id === page.id) return;
   leave();
@@ -374,6 +394,14 @@ async function enter(now) {
     document.title = "Not found · Annie";
     replace(head, h("h1", "There is no such page"));
     replace(content, h("div.empty", h("p", now.page), h("a.btn", { href: "#/overview" }, "Go to the overview")));
+    return;
+  }
+  // The page that opens by itself is one that the key sees.
+  if (!isSeen(page) && page.id === PAGES[0].id) return routes.go(`#/${seenPages()[0].id}`);
+  if (!isSeen(page)) {
+    document.title = `${page.title} · Annie`;
+    replace(head, h("h1", page.title));
+    replace(content, h("div.empty", icon("key"), h("p.empty-title", "Your key does not show this page"), h("p", `It has not the scope ${page.needs}. Sign in with a key that has it: `, h("code", `annie key create NAME --scope chat,${page.needs}`)), h("a.btn", { href: `#/${seenPages()[0].id}` }, `Go to ${seenPages()[0].title.toLowerCase()}`)));
     return;
   }
   const abort = new AbortController();
@@ -408,7 +436,7 @@ function watchBadges() {
     timer = 0;
     last = Date.now();
     const ask = async (id, path, rows) => {
-      if (!railLinks.has(id)) return;
+      if (!railLinks.has(id) || (session.scopes && !session.scopes.includes("jobs:read"))) return;
       try {
         const found = await frameApi.get(path);
         setBadge(id, (found[rows] ?? []).length);
@@ -448,7 +476,7 @@ async function palette(initial = "") {
     if (before?.isConnected) before.focus({ preventScroll: true });
   };
   let items = [
-    ...PAGES.map((page) => ({ group: "Pages", icon: page.icon, title: page.title, hint: page.key ? `g ${page.key}` : "", run: () => routes.go(`#/${page.id}`) })),
+    ...seenPages().map((page) => ({ group: "Pages", icon: page.icon, title: page.title, hint: page.key ? `g ${page.key}` : "", run: () => routes.go(`#/${page.id}`) })),
     ...(current?.commands ?? []).map((one) => ({ group: "Commands", icon: one.icon ?? "bolt", ...one })),
     { group: "Commands", icon: isDark() ? "sun" : "moon", title: isDark() ? "Switch to the light theme" : "Switch to the dark theme", hint: "t", run: toggleTheme },
     { group: "Commands", icon: "density", title: "Switch density", run: toggleDensity },
@@ -516,10 +544,10 @@ async function goToTask(id) {
 
 function showKeys() {
   const general = [["Ctrl K", "Search and commands"], ["g then a letter", "Go to a page"], ["j / k", "Next / previous row"], ["Enter", "Open"], ["x", "Select"], ["/", "Filter"], [".", "Actions"], ["Esc", "Close"], ["p", "Pause or continue updates"], ["t", "Light or dark theme"], ["?", "This list"]];
-  const pages = PAGES.filter((page) => page.key).map((page) => [`g ${page.key}`, page.title]);
+  const pages = seenPages().filter((page) => page.key).map((page) => [`g ${page.key}`, page.title]);
   const own = Object.entries(current?.keys ?? {}).map(([name, [text]]) => [name, text]);
   const list = (title, rows) => (rows.length ? [h("h3", title), h("div.keys", rows.map(([name, text]) => [h("kbd", name), h("span", text)]))] : null);
-  dialog({ title: "Keyboard shortcuts", body: [h("div.stack", list(`On this page`, own), list("Everywhere", general), list("Pages", pages))], confirm: "Done", cancel: "Close" });
+  dialog({ title: "Keyboard shortcuts", body: [h("div.stack", list(`On this page`, own), list("Everywhere", general), list("Pages", pages))], confirm: "Close", cancel: null });
 }
 
 let isGoing = 0;

@@ -148,6 +148,7 @@ async fn send(wiring: &Wiring, user: &UserId, todo: &RemindedTodo, remind_at: Mi
         Ok(_) => Ok(true),
         Err(
             error @ (KernelError::Invalid(_)
+            | KernelError::InvalidField { .. }
             | KernelError::NotFound(_)
             | KernelError::Deleted
             | KernelError::Conflict { .. }),

@@ -131,6 +131,7 @@ async fn run_due(wiring: &Wiring, user: &UserId, document: &Document) -> Result<
         }
         Err(
             error @ (KernelError::Invalid(_)
+            | KernelError::InvalidField { .. }
             | KernelError::NotFound(_)
             | KernelError::Deleted
             | KernelError::Conflict { .. }),

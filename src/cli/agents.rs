@@ -32,9 +32,12 @@ pub async fn run(site: &Site, command: Option<Agents>) -> Result<(), Failure> {
     let client = site.running().await?;
     let (of, task, verb, body) = match command {
         Agents::List { conversation } => {
-            let query = conversation.map(|id| format!("?conversation_id={id}")).unwrap_or_default();
+            let query = match conversation {
+                Some(named) => format!("?conversation_id={}", site.conversation(named).await?),
+                None => String::new(),
+            };
             let answer = client.get(&format!("{}{query}", LIST.path())).await?;
-            return LIST.print(site, &answer, "no sub-agents run");
+            return LIST.print(site, &answer, "no running sub-agents");
         }
         Agents::Steer { of, text, task } => (of, task, "steer", json!({"text": text.join(" ")})),
         Agents::Stop { of, reason, task } => (of, task, "stop", json!({"reason": reason.join(" ")})),

@@ -5,6 +5,7 @@ mod chaos;
 mod data;
 mod doctor;
 mod events;
+mod examples;
 mod migrate;
 mod own;
 mod replay;
@@ -27,6 +28,7 @@ pub use chaos::*;
 pub use data::*;
 pub use doctor::*;
 pub use events::*;
+pub use examples::{command_line, parsed};
 pub use migrate::*;
 pub use own::*;
 pub use replay::*;
@@ -561,6 +563,9 @@ pub enum Key {
         /// Write the key into this new file of mode 0600 instead of stdout
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         out: Option<PathBuf>,
+        /// Do not ask, also if it is the first key and cannot make others
+        #[arg(long)]
+        yes: bool,
     },
     /// List all keys, without their secrets
     List,
@@ -577,12 +582,14 @@ pub enum Key {
 /// `annie config`
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Write a commented file of mode 0600
+    /// Write a commented file of mode 0600, with every key and its values
     Init {
-        /// The file; default: the user's own configuration file
+        /// The file, or `-` for stdout; default: the user's own configuration file
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
     },
+    /// Print the commented file of `init`: every key with its values
+    Sample,
     /// Check a file, or the effective configuration
     Check {
         /// Check only this file

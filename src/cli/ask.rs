@@ -80,6 +80,18 @@ pub fn introduce(site: &Site) {
     site.console.say(&site.console.ink(Ink::Dim, &notice));
 }
 
+/// The outcome of an answer that is not done, in words.
+fn not_done(outcome: &str) -> String {
+    let why = match outcome {
+        "declined" => ": nothing or only a part was done, and the answer says why",
+        "no_action" => ": the answer claims it, but no skill was run",
+        "gave_up" => ": the turn made no progress",
+        "paused" => ": it stopped at a limit; \"continue\" goes on",
+        _ => "",
+    };
+    format!("not done ({outcome}){why}")
+}
+
 /// `annie ask`
 ///
 /// # Errors
@@ -92,7 +104,7 @@ pub async fn run(site: &Site, ask: args::Ask) -> Result<(), Failure> {
     match asked? {
         Some(Ending::Answered) | None => Ok(()),
         // The answer text is on stdout already.
-        Some(Ending::NotDone(outcome)) => Err(Failure::new(Exit::NotDone, format!("not done ({outcome})"))),
+        Some(Ending::NotDone(outcome)) => Err(Failure::new(Exit::NotDone, not_done(outcome))),
         Some(Ending::Failed) => Err(Failure::new(Exit::Failure, "the turn failed")),
         Some(Ending::Cancelled) => Err(Failure::interrupted()),
     }

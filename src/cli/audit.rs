@@ -23,7 +23,8 @@ const SHOWN_MAX: usize = 50;
 pub async fn run(site: &Site, command: Audit) -> Result<(), Failure> {
     match command {
         Audit::Verify { head } => verify(site, head.as_deref()).await,
-        Audit::Export { conversation } => export(site, conversation).await,
+        Audit::Export { conversation: Some(named) } => export(site, Some(site.conversation(named).await?)).await,
+        Audit::Export { conversation: None } => export(site, None).await,
     }
 }
 
@@ -32,7 +33,7 @@ async fn verify(site: &Site, head: Option<&str>) -> Result<(), Failure> {
     let client = site.running().await?;
     let (mut seals, mut events, mut erased, mut total, mut broken) = (0, 0, 0, 0, Vec::new());
     let (mut last, mut next) = (Value::Null, None::<String>);
-    loop {
+    let unsealed = loop {
         let cursor = next.map(|next| format!("&next={}", encoded(&next))).unwrap_or_default();
         let page = client.get(&format!("/api/v1/audit/verify?limit={AT_ONCE}{cursor}")).await?;
         let number = |key: &str| page[key].as_u64().unwrap_or(0);
@@ -45,9 +46,9 @@ async fn verify(site: &Site, head: Option<&str>) -> Result<(), Failure> {
         }
         next = page["next"].as_str().map(str::to_owned);
         if next.is_none() {
-            break;
+            break number("unsealed");
         }
-    }
+    };
     if let Some((number, digest)) = head
         && let Some(what) = differs(&client, number, &digest).await?
     {
@@ -56,10 +57,11 @@ async fn verify(site: &Site, head: Option<&str>) -> Result<(), Failure> {
     }
     if site.console.is_json() {
         site.console.json(&json!({
-            "seals": seals, "events": events, "erased": erased, "broken_total": total, "broken": broken, "last": last,
+            "seals": seals, "events": events, "erased": erased, "unsealed": unsealed, "broken_total": total,
+            "broken": broken, "last": last,
         }))?;
     } else {
-        site.console.line(&described((seals, events, erased), &broken, &last))?;
+        site.console.line(&described((seals, events, erased, unsealed), &broken, &last))?;
     }
     if total == 0 {
         return Ok(());
@@ -91,8 +93,13 @@ async fn differs(client: &Client, number: u64, digest: &str) -> Result<Option<St
     })
 }
 
-fn described((seals, events, erased): (u64, u64, u64), broken: &[Value], last: &Value) -> String {
-    let mut lines = vec![format!("{seals} seals over {events} events")];
+fn described((seals, events, erased, unsealed): (u64, u64, u64, u64), broken: &[Value], last: &Value) -> String {
+    let mut lines = vec![format!("{seals} seals over {events} events were verified")];
+    if unsealed > 0 {
+        lines.push(format!(
+            "{unsealed} newer events have no seal yet and were not verified: the server seals events every `audit.seal_ms`"
+        ));
+    }
     if erased > 0 {
         lines.push(format!("the content of {erased} events was erased, as the log records"));
     }
@@ -106,7 +113,7 @@ fn described((seals, events, erased): (u64, u64, u64), broken: &[Value], last: &
     }
     match last["digest"].as_str() {
         Some(digest) => lines.push(format!("last seal {}:{digest}", last["number"])),
-        None => lines.push("nothing is sealed yet: the server seals events every `audit.seal_ms`".to_owned()),
+        None => lines.push("nothing is sealed yet".to_owned()),
     }
     lines.join("\n")
 }
@@ -150,10 +157,14 @@ mod tests {
     #[test]
     fn audit_text_names_broken_seals_and_the_head_to_note() {
         let broken = [json!({"number": 3, "conversation": "conv_1", "what": "the seal was changed"})];
-        let text = described((4, 20, 0), &broken, &json!({"number": 4, "digest": "ab"}));
-        assert_eq!(text, "4 seals over 20 events\nseal 3 of conv_1: the seal was changed\nlast seal 4:ab");
-        assert!(described((4, 20, 3), &[], &Value::Null).contains("content of 3 events"));
-        assert!(described((0, 0, 0), &[], &Value::Null).contains("nothing is sealed yet"));
+        let text = described((4, 20, 0, 0), &broken, &json!({"number": 4, "digest": "ab"}));
+        assert_eq!(
+            text,
+            "4 seals over 20 events were verified\nseal 3 of conv_1: the seal was changed\nlast seal 4:ab"
+        );
+        assert!(described((4, 20, 3, 0), &[], &Value::Null).contains("content of 3 events"));
+        assert!(described((4, 20, 0, 84), &[], &Value::Null).contains("84 newer events have no seal yet"));
+        assert!(described((0, 0, 0, 0), &[], &Value::Null).contains("nothing is sealed yet"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::{
     dlq::confirmed,
     failure::{Exit, Failure},
     site::Site,
-    skills::catalog,
+    skills::{catalog, missing, not_listed},
 };
 use crate::{
     boot,
@@ -60,9 +60,13 @@ pub fn new(site: &Site, name: &str, kind: SkillKind) -> Result<(), Failure> {
         return site.console.json(&json!({"skill": name, "files": paths}));
     }
     paths.iter().try_for_each(|path| site.console.line(path))?;
-    site.console.say(&format!("edit it, then: annie skills validate && annie skills test {name}"));
     if kind == SkillKind::Request && !site.loaded.config.egress.enabled {
-        site.console.say("it is listed only with `enabled = true` in `[egress]` of annie.toml: requests are off");
+        site.console.say("edit it, then: annie skills validate");
+        site.console.say(&format!(
+            "requests are off: set `enabled = true` in [egress] of annie.toml and start the server again before `annie skills test {name}`"
+        ));
+    } else {
+        site.console.say(&format!("edit it, then: annie skills validate && annie skills test {name}"));
     }
     Ok(())
 }
@@ -85,10 +89,13 @@ async fn built(site: &Site) -> Result<Vec<Value>, Failure> {
 pub async fn show(site: &Site, name: &str) -> Result<(), Failure> {
     let found = built(site).await?.into_iter().find(|skill| skill["name"] == name);
     let detail = match site.server().await? {
-        Some(client) => client.get(&format!("/api/v1/skills/{}", encoded(name))).await?,
+        Some(client) => {
+            let detail = client.get(&format!("/api/v1/skills/{}", encoded(name))).await;
+            detail.map_err(|failure| missing(site, name, failure))?
+        }
         None => match catalog(site).skills().get(name) {
             Some(spec) => json!(SkillDetail::from(spec.clone())),
-            None => return Err(Failure::new(Exit::NotFound, format!("there is no skill {name:?}"))),
+            None => return Err(not_listed(site, name, Failure::new(Exit::NotFound, ""))),
         },
     };
     if site.console.is_json() {

@@ -312,7 +312,10 @@ fn failure_of(status: u16, problem: &Value) -> Failure {
     let mut failure = Failure::new(exit_of(status), what);
     failure.request_id = text("request_id");
     match status {
-        401 => failure.fix("show a key: --key-file FILE, or ANNIE__CLIENT__KEY; `annie key create` makes one"),
+        401 => failure.fix(
+            "show a key: --key-file FILE, or ANNIE__CLIENT__KEY; without one, stop the server, make a key with `annie key create NAME \
+             --scope admin`, and start the server again",
+        ),
         403 => failure.fix("use a key with that scope; `annie key list` shows what each may do"),
         429 | 503 => match problem["retry_after_ms"].as_u64() {
             Some(ms) => failure.fix(format!("try again in {} s", ms.div_ceil(1_000))),

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api::Setting,
-    config::{Environment, Loaded, Sources, lines, write_sample},
+    config::{Environment, Loaded, SAMPLE, Sources, lines, write_sample},
 };
 
 /// `annie config init`
@@ -20,6 +20,10 @@ use crate::{
 /// # Errors
 /// If the file exists or cannot be written.
 pub fn init(console: &Console, environment: &Environment, file: Option<PathBuf>) -> Result<(), Failure> {
+    // As in `annie ask -`, a dash is a stream and no file.
+    if file.as_deref().is_some_and(|file| file.as_os_str() == "-") {
+        return sample(console);
+    }
     let path = file.or_else(|| environment.user_file()).ok_or_else(|| {
         Failure::new(Exit::Usage, "there is no home folder to put it into").fix("name a file: annie config init FILE")
     })?;
@@ -36,6 +40,14 @@ pub fn init(console: &Console, environment: &Environment, file: Option<PathBuf>)
     console.line(&path.display().to_string())?;
     console.say("edit it, then: annie config check");
     Ok(())
+}
+
+/// `annie config sample`
+///
+/// # Errors
+/// If stdout cannot be written.
+pub fn sample(console: &Console) -> Result<(), Failure> {
+    if console.is_json() { console.json(&json!({"sample": SAMPLE})) } else { console.data(SAMPLE) }
 }
 
 /// `annie config check FILE`

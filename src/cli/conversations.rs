@@ -46,24 +46,29 @@ pub(super) const TRASH: Listing = Listing {
 pub async fn run(site: &Site, command: Conversations) -> Result<(), Failure> {
     match command {
         Conversations::List { page, all } => list(site, &page, all).await,
-        Conversations::Show { id, page } => show(site, id, &page).await,
-        Conversations::Export { id, events: true, redact } => replay::export(site, id, redact).await,
-        Conversations::Export { id, .. } => export(site, id).await,
+        Conversations::Show { id, page } => show(site, site.conversation(id).await?, &page).await,
+        Conversations::Export { id, events: true, redact } => {
+            replay::export(site, site.conversation(id).await?, redact).await
+        }
+        Conversations::Export { id, .. } => export(site, site.conversation(id).await?).await,
         Conversations::Fork(options) => replay::fork(site, &options).await,
         Conversations::Import { file } => replay::import(site, &file).await,
         Conversations::Search { words } => search(site, &words.join(" ")).await,
-        Conversations::Rename { id, title } => rename(site, id, &title.join(" ")).await,
-        Conversations::Delete { id, force, reason, yes } => delete(site, id, force, &reason, yes).await,
+        Conversations::Rename { id, title } => rename(site, site.conversation(id).await?, &title.join(" ")).await,
+        Conversations::Delete { id, force, reason, yes } => {
+            delete(site, site.conversation(id).await?, force, &reason, yes).await
+        }
         Conversations::Trash => {
             let answer = site.running().await?.get(TRASH.path()).await?;
             TRASH.print(site, &answer, "the trash is empty")
         }
         Conversations::Restore { id } => {
+            let id = site.conversation(id).await?;
             let restored =
                 site.running().await?.post(&format!("/api/v1/conversations/{id}/restore"), &json!({})).await?;
             print_object(site, &restored, &["id", "title"])
         }
-        Conversations::Resume { id } => resume(site, id).await,
+        Conversations::Resume { id } => resume(site, site.conversation(id).await?).await,
     }
 }
 

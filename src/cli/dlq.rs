@@ -41,7 +41,7 @@ pub async fn run(site: &Site, command: DeadLetters) -> Result<(), Failure> {
             query.extend(page.next.map(|next| ("next", next)));
             let query: Vec<String> = query.iter().map(|(key, value)| format!("{key}={}", encoded(value))).collect();
             let answer = client.get(&format!("{}?{}", LIST.path(), query.join("&"))).await?;
-            LIST.print(site, &answer, "there are no dead letters")
+            LIST.print(site, &answer, "no dead letters")
         }
         DeadLetters::Show { task, user } => show(site, &client.speaking_for(user)?, task).await,
         DeadLetters::Retry(OneOrManyDeadLetters { task: Some(task), filter, .. }) => {

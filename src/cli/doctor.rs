@@ -4,7 +4,10 @@ pub(super) mod probe;
 mod records;
 mod sandbox;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use annie_core::{
     event::Scope,
@@ -21,7 +24,7 @@ use super::{
     failure::{Exit, Failure},
     secret,
     site::Site,
-    skills, status,
+    skills, status, workflows,
 };
 use crate::{
     api::{Feature, Warning},
@@ -87,6 +90,7 @@ pub async fn run(site: &Site, options: &args::Doctor) -> Result<(), Failure> {
         found.extend(records::run(site, options).await?);
     }
     found.extend(skill_files(site));
+    found.extend(workflow_files(site));
     found.push(sandbox::check(site).await);
     found.extend(hooks(site).await?);
     found.extend(backends(site, troubles(site).await?).await);
@@ -290,6 +294,26 @@ fn emptied(site: &Site, present: Mark) -> Option<Finding> {
     let error = Finding::error("keys", &emptied.into());
     let is_accepted = site.loaded.config.data.accept_empty_database;
     Some(if is_accepted { Finding { state: State::Warning, ..error } } else { error })
+}
+
+/// The files of workflows that a message could not start.
+fn workflow_files(site: &Site) -> Vec<Finding> {
+    const WHAT: &str = "workflows";
+    let files = std::fs::read_dir(site.folder.join(WHAT)).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    files.sort();
+    let mut found = Vec::new();
+    for file in &files {
+        let fix = format!("annie workflows validate {}", file.display());
+        match workflows::problems_of(site, file) {
+            Ok(problems) => found.extend(problems.first().map(|first| Finding::warning(WHAT, first.clone(), &fix))),
+            Err(failure) => found.push(Finding::warning(WHAT, failure.what, &fix)),
+        }
+    }
+    if !files.is_empty() {
+        found.insert(0, Finding::ok(WHAT, format!("{} of them", files.len())));
+    }
+    found
 }
 
 fn skill_files(site: &Site) -> Vec<Finding> {

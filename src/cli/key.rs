@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{
     args::Key,
     client::encoded,
+    dlq::confirmed,
     failure::{Exit, Failure},
     site::Site,
     tables::fitted,
@@ -25,15 +26,38 @@ use crate::{
 /// If the key is not valid or does not exist, or neither server nor data folder can be used.
 pub async fn run(site: &Site, command: Key) -> Result<(), Failure> {
     match command {
-        Key::Create { name, user, scopes, days, out } => {
+        Key::Create { name, user, scopes, days, out, yes } => {
             let user = user.map_or_else(|| Ok(site.user()), UserId::new);
             let user = user.map_err(|e| Failure::new(Exit::Usage, e.to_string()))?;
+            if !yes {
+                keeps_an_operator(site, &scopes).await?;
+            }
             create(site, Options { name, user, scopes, days }, out.as_deref()).await
         }
         Key::List => list(site).await,
         Key::Own => own(site).await,
         Key::Revoke { id } => revoke(site, &id).await,
     }
+}
+
+/// Asks before the first key of a running server if it lets nothing make another one: from then on every request needs a key.
+async fn keeps_an_operator(site: &Site, scopes: &[String]) -> Result<(), Failure> {
+    if scopes.iter().any(|scope| scope == KeyScope::Admin.as_str()) {
+        return Ok(());
+    }
+    let Some(client) = site.server().await? else { return Ok(()) };
+    // A caller that may not list the keys has a key.
+    let Ok(listed) = client.get("/api/v1/keys").await else { return Ok(()) };
+    let is_usable = |key: &Value| key["revoked_at"].is_null();
+    if listed["keys"].as_array().into_iter().flatten().any(is_usable) {
+        return Ok(());
+    }
+    let question = "this is the first key and has not the scope admin: from then on every request needs a key, and none can make \
+                    keys or operate the server. Create it?";
+    confirmed(site, question).await.map_err(|failure| match failure.exit {
+        Exit::Usage => failure.fix("add --scope admin (and the others that it needs), or --yes to create it as it is"),
+        _ => failure,
+    })
 }
 
 struct Options {

@@ -97,6 +97,17 @@ pub fn print_object(site: &Site, object: &Value, keys: &[&str]) -> Result<(), Fa
     if site.console.is_json() { site.console.json(object) } else { site.console.line(&lines(object, keys).join("\n")) }
 }
 
+/// Prints what a command did, and the object as it is now; with `--json` only the object.
+///
+/// # Errors
+/// If stdout cannot be written.
+pub fn print_change(site: &Site, done: &str, object: &Value, keys: &[&str]) -> Result<(), Failure> {
+    if !site.console.is_json() {
+        site.console.line(done)?;
+    }
+    print_object(site, object, keys)
+}
+
 #[cfg(test)]
 mod tests {
     use annie_testkit::openapi::properties;

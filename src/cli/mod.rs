@@ -67,6 +67,7 @@ use std::{
 };
 
 use args::{Cli, Command, ConfigCommand, Global, Serve};
+#[cfg(test)]
 use clap::CommandFactory;
 use console::{Console, Manner};
 use failure::{Exit, Failure};
@@ -137,7 +138,7 @@ fn misunderstood(error: &clap::Error, args: &[OsString], environment: &Environme
 
 /// The help of the command that these arguments name.
 fn help_of(args: &[OsString]) -> clap::builder::StyledStr {
-    let mut command = Cli::command();
+    let mut command = args::command_line();
     command.build();
     for arg in args.iter().skip(1) {
         if let Some(inner) = command.find_subcommand(arg) {
@@ -182,6 +183,7 @@ async fn run(cli: Cli, given: &Given, console: Console, environment: Environment
         Command::Version => version(&console),
         Command::Completions { shell } => completions(&console, shell),
         Command::Config { command: ConfigCommand::Init { file } } => config::init(&console, &environment, file),
+        Command::Config { command: ConfigCommand::Sample } => config::sample(&console),
         Command::Config { command: ConfigCommand::Check { file: Some(file) } } => config::check_file(&console, file),
         Command::Setup(options) => setup::run(&console, &environment, &global, &options).await,
         command => with_config(global, command, given, console, environment).await,
@@ -331,7 +333,7 @@ fn version(console: &Console) -> Result<(), Failure> {
 
 fn completions(console: &Console, shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "annie", &mut script);
+    clap_complete::generate(shell, &mut args::command_line(), "annie", &mut script);
     console.data(&String::from_utf8_lossy(&script))
 }
 

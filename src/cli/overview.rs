@@ -22,7 +22,16 @@ pub async fn run(site: &Site) -> Result<(), Failure> {
 }
 
 fn rendered(overview: &Value) -> String {
-    let minutes = overview["minutes"].as_array().cloned().unwrap_or_default();
+    let mut minutes = overview["minutes"].as_array().cloned().unwrap_or_default();
+    // Nothing is known about the minutes before the start of the server. Times of RFC 3339 in UTC are in the order of their text.
+    let since = overview["since"].as_str().unwrap_or_default();
+    let is_counted = |minute: &Value| minute["at"].as_str().is_none_or(|at| at.get(..16) >= since.get(..16));
+    let before = minutes.len();
+    minutes.retain(is_counted);
+    let note = match since.get(..16).filter(|_| minutes.len() < before) {
+        Some(at) => format!("\ncounted since the start of the server at {} UTC", at.replace('T', " ")),
+        None => String::new(),
+    };
     let rows = minutes.chunks(STEP).map(|minutes| {
         let sum = |key: &str| minutes.iter().filter_map(|m| m[key].as_u64()).sum::<u64>().to_string();
         let most = |key: &str| minutes.iter().filter_map(|m| m[key].as_u64()).max();
@@ -37,7 +46,8 @@ fn rendered(overview: &Value) -> String {
             sum("restarts"),
         ]
     });
-    table(&["from", "turns", "failed", "first token (p95)", "waiting (most)", "restarts"], rows.collect())
+    let table = table(&["from", "turns", "failed", "first token (p95)", "waiting (most)", "restarts"], rows.collect());
+    format!("{}{note}", table.trim_end())
 }
 
 #[cfg(test)]
@@ -52,5 +62,11 @@ mod tests {
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[1], ["10:00", "UTC", "10", "5", "-", "4", "0"], "{text}");
         assert_eq!(lines[2], ["10:05", "UTC", "2", "1", "-", "5", "0"], "{text}");
+        let mut young = overview;
+        young["since"] = "2026-01-01T10:04:30.000Z".into();
+        let text = rendered(&young);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].starts_with("10:04 UTC") && lines.len() == 3, "{text}");
+        assert_eq!(lines[2], "counted since the start of the server at 2026-01-01 10:04 UTC");
     }
 }

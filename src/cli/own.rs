@@ -1,14 +1,15 @@
 //! `annie todos`, `annie memory`, `annie notes` and `annie skills run`: the user's own data, by the skills that keep them.
 //! Without a server the kernel runs in this process for the command.
 
-use annie_core::command::quote;
+use annie_core::{command::quote, people::for_people};
 use serde_json::{Value, json};
 
 use super::{
-    args::{Memory, Notes, Todos},
+    args::{Memory, Notes, TodoPriority, Todos},
     console::tame,
     failure::{Exit, Failure},
     site::Site,
+    skills,
 };
 use crate::{boot, ops, system};
 
@@ -29,7 +30,7 @@ pub async fn todos(site: &Site, command: Todos) -> Result<(), Failure> {
             ("tasks.search", json!({"query": words.join(" "), "status": status.as_str(), "limit": TODOS_MAX}))
         }
         Todos::Add { title, due, priority, tags, parent } => {
-            let title = title.join(" ");
+            let (title, priority) = (title.join(" "), priority.map(TodoPriority::as_str));
             let all = json!({"title": title, "due": due, "priority": priority, "tags": tags, "parent": parent});
             ("tasks.create", all)
         }
@@ -93,6 +94,11 @@ pub async fn command(site: &Site, words: &[String]) -> Result<(), Failure> {
 /// # Errors
 /// As [`todos`], or if the skill must not be repeated and `accepts_once` is false.
 pub async fn test(site: &Site, words: &[String], accepts_once: bool) -> Result<(), Failure> {
+    // The flag of this command is also understood behind the flags of the skill, where a person adds it.
+    let (words, accepts_once) = match words {
+        [before @ .., last] if last == "--yes" && !before.is_empty() => (before, true),
+        words => (words, accepts_once),
+    };
     send(site, &text_of(words), Mode::Test { accepts_once }).await
 }
 
@@ -127,10 +133,21 @@ async fn run(site: &Site, skill: &str, mut arguments: Value) -> Result<(), Failu
     if let Some(given) = arguments.as_object_mut() {
         given.retain(|_, value| !value.is_null() && *value != json!([]) && *value != json!(""));
     }
-    send(site, &format!("{skill} {arguments}"), Mode::Run).await
+    // The lines behind the first one show the call of the skill, and this is another command.
+    let first_line =
+        |failure: Failure| Failure { what: failure.what.lines().next().unwrap_or_default().to_owned(), ..failure };
+    send(site, &format!("{skill} {arguments}"), Mode::Run).await.map_err(first_line)
 }
 
 async fn send(site: &Site, command: &str, mode: Mode) -> Result<(), Failure> {
+    let name = command.split_whitespace().next().unwrap_or_default();
+    match sent(site, command, mode).await {
+        Err(failure) if failure.what.starts_with("unknown skill") => Err(skills::not_listed(site, name, failure)),
+        done => done,
+    }
+}
+
+async fn sent(site: &Site, command: &str, mode: Mode) -> Result<(), Failure> {
     let key = system::env().uuid().simple().to_string();
     let answer = match site.server().await? {
         Some(client) => {
@@ -169,8 +186,12 @@ fn show(site: &Site, answer: &Value) -> Result<(), Failure> {
         Some("invalid_arguments" | "conflict" | "outside_folder") => Exit::Usage,
         _ => Exit::Failure,
     };
-    // The lines behind the first one are for models.
-    Err(Failure::new(exit, tame(text.lines().next().unwrap_or_default())))
+    let mut what = tame(for_people(text).lines().next().unwrap_or_default());
+    if let Some(detail) = answer["detail"].as_str().filter(|detail| !detail.trim().is_empty()) {
+        let detail: Vec<String> = detail.lines().map(tame).collect();
+        what = format!("{what}\n{}", detail.join("\n"));
+    }
+    Err(Failure::new(exit, what))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::{
     args::Reminders,
     client::Client,
     failure::{Exit, Failure},
-    listing::{Listing, print_object},
+    listing::{Listing, print_change},
     own,
     site::Site,
 };
@@ -32,9 +32,18 @@ pub async fn run(site: &Site, command: Reminders) -> Result<(), Failure> {
             LIST.print(site, &answer, "no reminders are to come: annie reminders add \"in 10 minutes\" stretch")
         }
         Reminders::Add { when, title } => own::remind(site, &when, &title.join(" ")).await,
-        Reminders::Cancel { number } => print_object(site, &post(&client, number, "cancel", json!({})).await?, &KEYS),
+        Reminders::Cancel { number } => {
+            let changed = post(&client, number, "cancel", json!({})).await?;
+            print_change(
+                site,
+                &format!("the reminder of to-do {number} is cancelled; the to-do stays"),
+                &changed,
+                &KEYS,
+            )
+        }
         Reminders::Snooze { number, minutes } => {
-            print_object(site, &post(&client, number, "snooze", json!({"minutes": minutes})).await?, &KEYS)
+            let changed = post(&client, number, "snooze", json!({"minutes": minutes})).await?;
+            print_change(site, &format!("you are reminded of to-do {number} in {minutes} minutes"), &changed, &KEYS)
         }
     }
 }

@@ -28,6 +28,13 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// If there is no such conversation or event, no server runs, or log and replay differ.
 pub async fn run(site: &Site, options: &Replay) -> Result<(), Failure> {
     let Replay { conversation, until, from, check } = options;
+    if let (Some(from), Some(until)) = (from, until)
+        && from > until
+    {
+        let what = format!("--from {from} comes after --until {until}");
+        return Err(Failure::new(Exit::Usage, what).fix("--from names the earlier of the two events"));
+    }
+    let conversation = site.conversation(conversation.clone()).await?;
     let client = site.running().await?;
     let mut query = vec![format!("check={check}")];
     query.extend(until.map(|seq| format!("until={seq}")));
@@ -174,9 +181,10 @@ fn flags(object: &Value, keys: &[&str]) -> String {
 /// # Errors
 /// If there is no such conversation or event, or no server runs.
 pub async fn fork(site: &Site, fork: &Fork) -> Result<(), Failure> {
+    let id = site.conversation(fork.id.clone()).await?;
     let client = site.running().await?;
-    let answer = client.post(&format!("/api/v1/conversations/{}/fork", fork.id), &json!({"at": fork.at})).await?;
-    copied(site, &answer, &format!("copy of {}", fork.id))
+    let answer = client.post(&format!("/api/v1/conversations/{id}/fork"), &json!({"at": fork.at})).await?;
+    copied(site, &answer, &format!("copy of {id}"))
 }
 
 fn copied(site: &Site, answer: &Value, what: &str) -> Result<(), Failure> {

@@ -1,9 +1,12 @@
 //! `annie secret`: stores, lists and deletes secrets of users and of the installation. Values are read from stdin or a file and
 //! never shown.
 
-use std::{io::Read, path::Path};
+use std::{io::Read, path::Path, sync::Arc};
 
-use annie_core::{ids::UserId, ports::Store};
+use annie_core::{
+    ids::UserId,
+    ports::{Storage, Store},
+};
 use annie_llm::Secret;
 use serde_json::{Value, json};
 
@@ -58,12 +61,22 @@ async fn set(site: &Site, name: &str, user: Option<UserId>, file: Option<&Path>)
     let env = system::env();
     let sealed = key.seal((user, name), &value, env.entropy.as_ref(), env.now());
     let sealed = sealed.map_err(|what| Failure::new(Exit::Failure, what))?;
-    let store = site.store().await?;
+    let store = store(site).await?;
     let stored = store.put_sealed_secret(sealed).await;
     store.close().await;
     stored.map_err(AppError::from)?;
     site.console.say(&format!("stored {name}"));
     Ok(())
+}
+
+/// The store, which a running server with SQLite holds.
+async fn store(site: &Site) -> Result<Arc<dyn Storage>, Failure> {
+    site.store().await.map_err(|failure| match failure.exit {
+        Exit::Unavailable if failure.what.contains("in use by another process") => {
+            failure.fix("a running server holds the secrets: stop it, then do this again (--url does not help here)")
+        }
+        _ => failure,
+    })
 }
 
 /// The value in a file, or on stdin, without surrounding white space.
@@ -86,7 +99,7 @@ fn value(file: Option<&Path>) -> Result<Secret, Failure> {
 
 async fn list(site: &Site) -> Result<(), Failure> {
     let key = site.loaded.config.secrets.key(&site.loaded.environment)?;
-    let store = site.store().await?;
+    let store = store(site).await?;
     let secrets = store.sealed_secrets().await;
     store.close().await;
     let rows: Vec<Value> = secrets
@@ -115,7 +128,7 @@ async fn list(site: &Site) -> Result<(), Failure> {
 }
 
 async fn delete(site: &Site, name: String, user: Option<UserId>) -> Result<(), Failure> {
-    let store = site.store().await?;
+    let store = store(site).await?;
     let deleted = store.delete_sealed_secret(user, name.clone()).await;
     store.close().await;
     if !deleted.map_err(AppError::from)? {

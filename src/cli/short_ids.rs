@@ -4,17 +4,14 @@
 use std::{collections::BTreeSet, ffi::OsString};
 
 use super::{
-    args::{Cli, PageArgs},
+    args::{Cli, PageArgs, parsed},
     conversations,
     failure::{Exit, Failure},
     operations, page,
     site::Site,
     tasks,
 };
-use clap::{
-    Parser as _,
-    error::{ContextKind, ContextValue, ErrorKind},
-};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// The digits of a whole id.
 const DIGITS: usize = 32;
@@ -44,7 +41,7 @@ pub fn parse(args: &[OsString]) -> Result<(Cli, Vec<ShortId>), clap::Error> {
     let mut args = args.to_vec();
     let mut found: Vec<ShortId> = Vec::new();
     loop {
-        let error = match Cli::try_parse_from(&args) {
+        let error = match parsed(&args) {
             Ok(cli) => return Ok((cli, found)),
             Err(error) => error,
         };
@@ -99,7 +96,7 @@ pub async fn completed(site: &Site, args: &[OsString], found: &[ShortId]) -> Res
         let whole = chosen(&short.start, &ids(site, &short.start).await?)?;
         replace(&mut args, short, &whole);
     }
-    Cli::try_parse_from(&args).map_err(|error| Failure::new(Exit::Usage, error.to_string()))
+    parsed(&args).map_err(|error| Failure::new(Exit::Usage, error.to_string()))
 }
 
 /// All ids that begin so.

@@ -7,11 +7,15 @@ use std::{
     sync::Arc,
 };
 
-use annie_core::{ids::UserId, ports::Storage};
+use annie_core::{
+    ids::{ConversationId, UserId},
+    ports::Storage,
+};
 use annie_llm::Secret;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    args::Named,
     client::Client,
     console::Console,
     failure::{Exit, Failure},
@@ -144,9 +148,8 @@ impl Site {
             Some(Address { url, admin_url, pid }) => (vec![url], admin_url.filter(|_| is_running(pid))),
             None => (Vec::new(), None),
         };
-        let is_named = matches!(self.loaded.origin(&["data", "folder"]), Location::Flag(_) | Location::Environment(_));
         let bind = self.loaded.config.server.bind;
-        if !is_named && bind.port() != 0 {
+        if !self.is_folder_named() && bind.port() != 0 {
             candidates.push(Address::of(bind).url);
         }
         candidates.dedup();
@@ -171,10 +174,57 @@ impl Site {
     /// # Errors
     /// If none runs.
     pub async fn running(&self) -> Result<Client, Failure> {
-        self.server().await?.ok_or_else(|| {
-            let what = format!("no server runs on {} or at {}", self.folder.display(), self.loaded.config.server.bind);
-            Failure::new(Exit::Unavailable, what).fix("start one with `annie serve`, or name one with --url")
-        })
+        if let Some(client) = self.server().await? {
+            return Ok(client);
+        }
+        let folder = self.folder.display();
+        let failure = |what: String| Failure::new(Exit::Unavailable, what);
+        if self.is_folder_named() && self.loaded.config.server.bind.port() != 0 {
+            let url = Address::of(self.loaded.config.server.bind).url;
+            if Client::new(&url, None)?.is_there().await {
+                let what = if self.folder.is_dir() {
+                    format!("no server runs on {folder}; the server at {url} has another data folder")
+                } else {
+                    format!("there is no folder {folder}; the server at {url} has another data folder")
+                };
+                return Err(failure(what).fix(format!(
+                    "leave out --data or add --url {url} to use that one; `annie serve` starts another"
+                )));
+            }
+        }
+        if !self.folder.is_dir() {
+            let what = format!("no server runs: there is no folder {folder}");
+            return Err(
+                failure(what).fix("name the data folder of a running server with --data, or the server with --url")
+            );
+        }
+        let what = format!("no server runs on {folder} or at {}", self.loaded.config.server.bind);
+        Err(failure(what).fix("start one with `annie serve`, or name one with --url"))
+    }
+
+    /// Whether a flag or a variable names the data folder.
+    fn is_folder_named(&self) -> bool {
+        matches!(self.loaded.origin(&["data", "folder"]), Location::Flag(_) | Location::Environment(_))
+    }
+
+    /// The id of a conversation as people name it. A name of the user's own belongs to the user of the key in use.
+    ///
+    /// # Errors
+    /// If the server refuses to say for whom it acts.
+    pub async fn conversation(&self, named: Named) -> Result<ConversationId, Failure> {
+        let key = match named {
+            Named::Id(id) => return Ok(id),
+            Named::Key(key) => key,
+        };
+        let user = match self.server().await? {
+            Some(client) => {
+                let own = client.get("/api/v1/keys/self").await?;
+                let user = own["user"].as_str().map(UserId::new).transpose();
+                user.map_err(|e| Failure::new(Exit::Failure, e.to_string()))?.unwrap_or_else(|| self.user())
+            }
+            None => self.user(),
+        };
+        Ok(ConversationId::for_key(&user, &key))
     }
 
     /// Whether the data folder has a database of its own.

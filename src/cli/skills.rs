@@ -92,17 +92,57 @@ async fn commands(site: &Site) -> Result<(), Failure> {
 
 async fn help(site: &Site, name: &str) -> Result<(), Failure> {
     let skill = match site.server().await? {
-        Some(client) => client.get(&format!("/api/v1/skills/{}", encoded(name))).await?,
-        None => {
-            let set = catalog(site).skills();
-            let Some(spec) = set.get(name) else { return Err(unknown(name, set.iter().map(|s| s.name.as_str()))) };
-            json!(SkillDetail::from(spec.clone()))
-        }
+        Some(client) => client
+            .get(&format!("/api/v1/skills/{}", encoded(name)))
+            .await
+            .map_err(|failure| missing(site, name, failure))?,
+        None => match catalog(site).skills().get(name) {
+            Some(spec) => json!(SkillDetail::from(spec.clone())),
+            None => return Err(not_listed(site, name, Failure::new(Exit::NotFound, ""))),
+        },
     };
     if site.console.is_json() {
         return site.console.json(&skill);
     }
     site.console.line(tame(skill["help"].as_str().unwrap_or_default()).trim_end())
+}
+
+/// The failure of a request about one skill.
+pub(super) fn missing(site: &Site, name: &str, failure: Failure) -> Failure {
+    if failure.exit == Exit::NotFound { not_listed(site, name, failure) } else { failure }
+}
+
+/// Explains why a skill is not known: its file may exist, and have problems or be switched off.
+pub(super) fn not_listed(site: &Site, name: &str, failure: Failure) -> Failure {
+    let failure = Failure { exit: Exit::NotFound, what: format!("there is no skill {name:?}"), ..failure };
+    let folder = site.folder.join("skills");
+    let file = match name.split_once('.') {
+        Some((domain, verb)) => folder.join(domain).join(format!("{verb}.md")),
+        None => folder.join(name).join("SKILL.md"),
+    };
+    let is_name = name.split('.').all(|part| !part.is_empty() && !part.contains(['/', '\\']));
+    if !is_name || !file.is_file() {
+        let set = catalog(site).skills();
+        return Failure { fix: unknown(name, set.iter().map(|s| s.name.as_str())).fix, ..failure };
+    }
+    let shown = file.display();
+    // A prompt skill is its folder.
+    let checked = if name.contains('.') { file.clone() } else { folder.join(name) };
+    let problem = validate(&checked).ok().and_then(|problems| problems.into_iter().find(Problem::is_failure));
+    if let Some(problem) = problem {
+        let what =
+            format!("the skill {name} is not usable, because its file has problems: {}", tame(&problem.to_string()));
+        return Failure { what, ..failure }.fix(format!("`annie skills validate {shown}` shows all of them"));
+    }
+    let is_request =
+        std::fs::read_to_string(&file).is_ok_and(|text| text.lines().any(|line| line.starts_with("request:")));
+    if is_request && !site.loaded.config.egress.enabled {
+        let what = format!("the skill {name} is not usable, because it sends a request and requests are off ({shown})");
+        return Failure { what, ..failure }
+            .fix("set `enabled = true` in [egress] of the configuration, and start the server again");
+    }
+    failure
+        .fix(format!("{shown} is there, but the server does not list it: see its log, or `annie skills show {name}`"))
 }
 
 fn unknown<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Failure {

@@ -438,7 +438,7 @@ async fn commands_with_a_server_are_its_clients() {
         let resumed = at(&["conversations", "resume", conversation]).await;
         assert_eq!(resumed.done.unwrap_err().exit, Exit::NotFound);
         assert!(resumed.err.contains("annie actors show /conversations"), "{}", resumed.err);
-        let key = at(&["--json", "key", "create", "first", "--scope", "chat"]).await;
+        let key = at(&["--json", "key", "create", "first", "--scope", "chat", "--yes"]).await;
         assert_eq!(key.done, Ok(()), "{}", key.err);
         assert!(key.out.contains("this is the first key") && key.err.contains("locked out"), "{}", key.err);
         let file = elsewhere.path().join("late.key");

@@ -56,7 +56,16 @@ pub async fn run(site: &Site, command: Workflows) -> Result<(), Failure> {
         Workflows::Run { name, args, key, private } => {
             let body = json!({"arguments": arguments(&args)?, "key": key.unwrap_or_default(), "private": private});
             let path = format!("{}/{}/run", LIST.path(), encoded(&name));
-            let started = site.running().await?.post(&path, &body).await.map_err(known)?;
+            let started = site.running().await?.post(&path, &body).await;
+            let started = started.map_err(|failure| match failure.exit {
+                Exit::Usage if failure.what.starts_with("The workflow was not started") => {
+                    let first = failure.what.lines().next().unwrap_or_default().to_owned();
+                    let fix =
+                        format!("give its arguments with --arg NAME=VALUE; `annie workflows show {name}` lists them");
+                    Failure { what: first, ..failure }.fix(fix)
+                }
+                _ => known(failure),
+            })?;
             site.console.say(&format!("annie workflows show {}", plain(&started["task_id"])));
             print_object(site, &started, &["task_id", "conversation_id"])
         }
@@ -109,17 +118,25 @@ fn known(failure: Failure) -> Failure {
     }
 }
 
-fn check(site: &Site, file: &Path) -> Result<(), Failure> {
+/// What is wrong with the file of a workflow, a line each. The tools of MCP servers are known to a running server only.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(super) fn problems_of(site: &Site, file: &Path) -> Result<Vec<String>, Failure> {
     let limits = &site.loaded.config.workflows;
     let (problems, workflow) =
         validate_workflow(file, limits).map_err(|e| Failure::new(Exit::NotFound, e.to_string()))?;
     let mut found: Vec<String> = problems.iter().map(ToString::to_string).collect();
     if let Some(workflow) = &workflow {
         let problems = problems_with(workflow, &catalog(site).skills());
-        // The tools of MCP servers are known to a running server only.
         let problems = problems.iter().filter(|problem| !problem.is_about_mcp());
         found.extend(problems.map(|problem| format!("{}: error: {problem}", file.display())));
     }
+    Ok(found)
+}
+
+fn check(site: &Site, file: &Path) -> Result<(), Failure> {
+    let found = problems_of(site, file)?;
     if site.console.is_json() {
         site.console.json(&json!({"valid": found.is_empty(), "problems": found}))?;
     } else {

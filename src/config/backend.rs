@@ -236,7 +236,7 @@ impl BackendConfig {
             let path = if key.is_empty() { &path[..2] } else { &path[..] };
             // A key that has an error already is not reported again.
             if !found.iter().any(|e| e.path == path) {
-                found.push(KeyError::value(path, &what, "see `annie config init` for an example"));
+                found.push(KeyError::value(path, &what, "see `annie config sample` for an example"));
             }
         }
         found

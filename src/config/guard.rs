@@ -53,7 +53,7 @@ impl Config {
         let mut found = Vec::new();
         if let Err(error) = Topics::new(self.guard.topic.clone()) {
             let index = error.index.to_string();
-            let fix = "see `annie config init` for an example of a topic";
+            let fix = "see `annie config sample` for an example of a topic";
             found.push(KeyError::value(&["guard", "topic", &index, error.key], &error.what, fix));
         }
         let (window, min, max) = (self.guard.model_calls_window_ms, CallCap::WINDOW_MS_MIN, CallCap::WINDOW_MS_MAX);

@@ -164,7 +164,7 @@ impl Layers {
         let spanned = DeTable::parse(text).map_err(|e| {
             let location = e.span().map_or_else(|| Location::file(path), |span| at(span.start));
             let what = format!("not TOML: {}", e.message().trim());
-            ConfigError::new(location, what, "see https://toml.io, or `annie config init` for an example")
+            ConfigError::new(location, what, "see https://toml.io, or `annie config sample` for an example")
         })?;
         if let Some(offset) = too_large(spanned.get_ref()) {
             let what = format!("a whole number is not between {} and {}", i64::MIN, i64::MAX);

@@ -70,7 +70,7 @@ impl Config {
         let index = at.to_string();
         match error {
             RouteTableError::Rule { what, .. } => {
-                let fix = "see `annie config init` for an example of a rule";
+                let fix = "see `annie config sample` for an example of a rule";
                 Err(KeyError::value(&["route", &index], &what, fix))
             }
             error @ RouteTableError::TooMany { .. } => Err(KeyError::value(
@@ -78,7 +78,7 @@ impl Config {
                 &error.to_string(),
                 "leave some out, or set routing.default_rules = false",
             )),
-            error => Err(KeyError::value(&["backend"], &error.to_string(), "see `annie config init` for an example")),
+            error => Err(KeyError::value(&["backend"], &error.to_string(), "see `annie config sample` for an example")),
         }
     }
 

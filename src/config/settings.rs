@@ -39,6 +39,7 @@ use super::{
     sub_agent::SubAgent,
     telemetry::TelemetrySettings,
     typed::KeyError,
+    values::is_log_level,
     web_search::WebSearchSettings,
 };
 use crate::api::ApiLimits;
@@ -441,7 +442,7 @@ impl Config {
         if self.client.key.is_some() && self.client.key_file.is_some() {
             found.push(KeyError::value(&["client", "key"], "key_file is given too", "keep one of the two"));
         }
-        if tracing_subscriber::EnvFilter::try_new(&self.log.level).is_err() {
+        if !is_log_level(&self.log.level) {
             let fix = "write error, warn, info, debug or trace, or for each module: info,annie_actors=debug";
             found.push(KeyError::value(&["log", "level"], "it is no log level", fix));
         }

@@ -62,12 +62,12 @@ fn config_error_names_location_problem_and_fix() {
         ("[log]\ncolour = 1\n", "annie.toml:2:1: unknown key `log.colour`; known here are format, level"),
         (
             "[server]\nbind = \"nowhere\"\n",
-            "annie.toml:2:8: `server.bind`: invalid socket address syntax; see `annie config init` for every key and its values",
+            "annie.toml:2:8: `server.bind`: it is no address with a port, such as 127.0.0.1:7420; see `annie config sample` for every key and its values",
         ),
         (
             "mode = \"chaos\"\n",
-            "annie.toml:1:8: `mode`: unknown variant `chaos`, expected one of `multi_agent`, `single_loop`, `direct`; \
-             see `annie config init` for every key and its values",
+            "annie.toml:1:8: `mode`: unknown value `chaos`, expected one of `multi_agent`, `single_loop`, `direct`; \
+             see `annie config sample` for every key and its values",
         ),
         (
             "[queue.depth_per_user]\nhihg_max = 1\n",
@@ -92,7 +92,7 @@ fn config_error_names_location_problem_and_fix() {
         ),
         (
             "[server\n",
-            "annie.toml:1:8: not TOML: unclosed table, expected `]`; see https://toml.io, or `annie config init` for an example",
+            "annie.toml:1:8: not TOML: unclosed table, expected `]`; see https://toml.io, or `annie config sample` for an example",
         ),
         (
             "[turn]\ncompaction_overlap_messages = 20\n",
@@ -105,7 +105,7 @@ fn config_error_names_location_problem_and_fix() {
         ),
         (
             "[[backend]]\nname = \"a\"\nmodel = \"m\"\nbase_url = \"ftp://x\"\n",
-            "annie.toml:4:1: `backend.0.base_url`: base_url must begin with http:// or https://, not ftp:; see `annie config init` for an example",
+            "annie.toml:4:1: `backend.0.base_url`: base_url must begin with http:// or https://, not ftp:; see `annie config sample` for an example",
         ),
     ] {
         assert_eq!(error_text(text), wanted);

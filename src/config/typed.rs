@@ -36,6 +36,10 @@ impl KeyError {
     }
 }
 
+/// Keys as other programs name them, and the keys of this configuration that mean the same.
+const SYNONYMS: [(&str, &str); 5] =
+    [("url", "base_url"), ("endpoint", "base_url"), ("base", "base_url"), ("host", "bind"), ("key", "api_key")];
+
 /// Limits of a turn that have a place of their own in the configuration.
 pub(super) const TURN_ELSEWHERE: [(&str, &str); 7] = [
     ("interface", "sub_agent.interface"),
@@ -142,8 +146,34 @@ fn read<T: DeserializeOwned>(value: Value, at: &[String], more: &[&str]) -> Resu
     })
 }
 
-/// Serde names types of the program; the author of the file knows tables.
+/// Phrases of Rust libraries, and their replacements for the author of the file.
+const PLAIN_WORDS: [(&str, &str); 11] = [
+    ("invalid socket address syntax", "it is no address with a port, such as 127.0.0.1:7420"),
+    ("unknown variant", "unknown value"),
+    ("expected a sequence", "expected a list"),
+    ("expected a map", "expected a table"),
+    ("expected a boolean", "expected true or false"),
+    ("expected usize", "expected a whole number that is not negative"),
+    ("expected u64", "expected a whole number that is not negative"),
+    ("expected u32", "expected a whole number that is not negative and not too large"),
+    ("expected u16", "expected a whole number from 0 to 65535"),
+    ("expected f64", "expected a number"),
+    ("expected f32", "expected a number"),
+];
+
+/// Serde names types of the program; the author of the file knows tables and numbers. Quoted parts of the file stay unchanged.
 fn without_type_names(message: &str) -> String {
+    let mut text = without_struct_names(message);
+    for (rust, plain) in PLAIN_WORDS {
+        let outside = text.rfind(rust).filter(|at| text[..*at].matches('"').count() % 2 == 0);
+        if let Some(at) = outside {
+            text.replace_range(at..at + rust.len(), plain);
+        }
+    }
+    text
+}
+
+fn without_struct_names(message: &str) -> String {
     match message.split_once("expected struct ") {
         Some((before, after)) => {
             let rest = after.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
@@ -168,7 +198,7 @@ fn convert_error(mut path: Vec<String>, message: &str, depth: usize, more: &[&st
             path,
             is_key: false,
             what,
-            fix: "see `annie config init` for every key and its values".into(),
+            fix: "see `annie config sample` for every key and its values".into(),
         };
     };
     if path.last().is_none_or(|last| last != wrong) {
@@ -187,7 +217,9 @@ fn convert_error(mut path: Vec<String>, message: &str, depth: usize, more: &[&st
             (edit_distance(wrong, key), is_apart, key.len().abs_diff(wrong.len()), *key)
         })
         .min();
+    let same = SYNONYMS.iter().find(|(other, key)| *other == wrong && known.contains(key)).map(|(_, key)| *key);
     let fix = match near {
+        _ if same.is_some() => format!("did you mean `{}`?", same.unwrap_or_default()),
         Some((distance, is_apart, _, key)) if distance <= 2 || !is_apart => format!("did you mean `{key}`?"),
         _ if known.is_empty() => "remove it".to_owned(),
         _ => format!("known here are {}", known.join(", ")),

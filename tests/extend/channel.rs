@@ -254,7 +254,7 @@ async fn channel_whose_service_is_down_for_an_hour_receives_afterwards() {
     world.kernel.stop().await;
 }
 
-const DOUBT: &str = "I finished \"hello\": hello\nI do not know whether I delivered \"hello\".";
+const DOUBT: &str = "I finished \"hello\": hello\nI do not know whether I delivered \"hello\" to chat:ann (channel chats): the attempt broke off.";
 
 #[tokio::test(start_paused = true)]
 async fn channel_delivery_that_is_interrupted_is_not_repeated_and_its_user_is_notified() {
@@ -356,7 +356,7 @@ async fn channel_ends_its_deliveries_before_a_stop_and_begins_no_others() {
 
 #[tokio::test(start_paused = true)]
 async fn channel_that_hangs_panics_or_refuses_delays_no_other_channel_and_its_user_is_notified() {
-    let refused = "I finished \"hello\": hello\nI could not deliver \"hello\".";
+    let refused = "I finished \"hello\": hello\nI could not deliver \"hello\" to chat:ann (channel chats): the channel refused it.";
     for (does, text) in [(Does::Hang, DOUBT), (Does::Panic, DOUBT), (Does::Refuse, refused)] {
         let (chats, bell) = (Arc::new(ChatService::that(does)), Arc::new(ChatService::named("bell")));
         let world = parts(&[&chats, &bell]).start().await;
@@ -387,7 +387,8 @@ async fn channel_that_is_gone_after_a_restart_leaves_its_texts_to_a_notification
     world.kernel.stop().await;
     parts.extensions.channels.clear();
     let world = parts.start().await;
-    assert_eq!(notified(&world).await, "I finished \"hello\": hello\nI could not deliver \"hello\".");
+    let gone = "I finished \"hello\": hello\nI could not deliver \"hello\" to chat:ann (channel chats): no channel has this name any more.";
+    assert_eq!(notified(&world).await, gone);
     all_delivered(&world).await;
     world.kernel.stop().await;
 }

@@ -107,8 +107,7 @@ async fn webhook_delivery_that_is_cut_off_by_sigkill_is_not_repeated_and_its_use
         Some(notifications(&server).await).filter(|texts| !texts.is_empty())
     })
     .await;
-    let doubt =
-        "I finished \"How is the weather?\": It is sunny.\nI do not know whether I delivered \"How is the weather?\".";
+    let doubt = "I finished \"How is the weather?\": It is sunny.\nI do not know whether I delivered \"How is the weather?\" to thread:7 (channel helpdesk): the attempt broke off.";
     assert_eq!(texts, [doubt]);
     let repeated = tokio::time::timeout(Duration::from_millis(50), receiver.accept()).await;
     assert!(repeated.is_err(), "the text was sent again: {repeated:?}");

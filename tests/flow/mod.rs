@@ -40,6 +40,7 @@ mod notifications;
 mod notified;
 mod openai;
 mod operations;
+mod plain_texts;
 mod poisoned;
 mod postgres;
 mod programs;

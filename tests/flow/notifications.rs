@@ -180,7 +180,10 @@ async fn notifications_within_the_pause_are_merged_into_one() {
     })
     .await;
     assert_eq!(sent_notifications.len(), 2, "{sent_notifications:#?}");
-    assert_eq!(sent_notifications[1].text, "I finished 2 things: \"two\" and \"three\".");
+    assert_eq!(
+        sent_notifications[1].text,
+        "I finished 2 things: \"two\" and \"three\".\n\"two\": two is done\n\"three\": three is done"
+    );
     assert!(
         sent_notifications[1].at.since_ms(sent_notifications[0].at) >= 1_000,
         "not more often than the setting says [S3 5.8]"

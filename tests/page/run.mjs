@@ -226,6 +226,41 @@ test("key_is_asked_for_kept_and_refused", async () => {
   await t.done();
 });
 
+test("key_is_for_chat_only_and_sees_its_pages_and_no_empty_ones", async () => {
+  const key = JSON.parse(keyed.run("--json", "--url", keyed.url, "--key-file", keyed.keyFile(), "key", "create", "chat", "--scope", "chat")).secret;
+  const t = await tools(keyed, { key });
+  await t.page.goto(`${keyed.url}/#/actors`);
+  await t.sees("Your key does not show this page");
+  await t.sees(/It has not the scope ops:read/);
+  equal(await t.page.getByRole("button", { name: "Try again" }).count(), 0, "trying again cannot help");
+  const pages = await t.page.locator(".rail a.item").evaluateAll((links) => links.map((link) => link.dataset.page).filter(Boolean));
+  equal(pages, ["chat", "conversations", "skills", "memory", "audit", "settings"], "the pages of the rail");
+  await t.page.goto(`${keyed.url}/`);
+  await t.page.getByRole("heading", { name: "Chat", exact: true }).waitFor();
+  await t.done();
+});
+
+test("table_on_a_phone_scrolls_above_its_footer_and_shows_the_tree_and_what_waits", async () => {
+  const t = await tools(offline, { width: 390 });
+  await offline.post("/messages", { text: "Create a note called Phone with \"x\"", conversation_key: "phone" });
+  await t.until("a call waits", async () => (await offline.get("/approvals")).approvals.length > 0);
+  await t.open("#/actors");
+  await t.page.locator(".tr").nth(3).waitFor();
+  const seen = await t.page.evaluate(() => {
+    const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+    const indents = [...document.querySelectorAll(".treecell")].slice(0, 3).map((cell) => parseInt(getComputedStyle(cell).paddingLeft, 10));
+    return { isAbove: box(".vtable .scroll").bottom <= box(".vtable .foot").top + 1, indents };
+  });
+  equal(seen.isAbove, true, "no row is drawn over the footer");
+  equal(seen.indents[0] < seen.indents[1] && seen.indents[1] < seen.indents[2], true, `the tree is indented: ${seen.indents}`);
+  await t.sees(/1 call waits for you/);
+  await t.page.locator(".rail .more .badge").getByText("1").waitFor();
+  await t.shot("actors-phone");
+  const [call] = (await offline.get("/approvals")).approvals;
+  await offline.post(`/approvals/${call.task_id}/deny`, { number: call.number, reason: "a test" });
+  await t.done();
+});
+
 test("drafts_arrive_as_they_are_written_the_queue_says_why_and_stop_ends_it", async () => {
   const t = await tools(keyed, { key: keyed.key });
   await t.open("#/chat");

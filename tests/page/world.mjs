@@ -44,6 +44,13 @@ export class Annie {
     return { PATH: process.env.PATH, HOME: this.home, TZ: "UTC" };
   }
 
+  // A file with the key of the server.
+  keyFile() {
+    const file = join(this.home, "key");
+    writeFileSync(file, this.key, { mode: 0o600 });
+    return file;
+  }
+
   async start() {
     const ready = join(this.home, "ready.json");
     rmSync(ready, { force: true });

@@ -84,7 +84,7 @@ export function dialog({ title, body = [], fields = [], confirm = "OK", danger =
       h("form", { method: "dialog", novalidate: true, on: { submit } },
         h("header", h("h2", { id }, title)),
         h("div.body", Array.isArray(body) ? body : [typeof body === "string" ? h("p", body) : body], rows),
-        h("footer", h("button.btn", { type: "button", on: { click: () => el.close() } }, cancel),
+        h("footer", cancel === null ? null : h("button.btn", { type: "button", on: { click: () => el.close() } }, cancel),
           h("button.btn.primary", { type: "submit", class: danger ? "danger" : "" }, confirm))));
     function submit(event) {
       event.preventDefault();

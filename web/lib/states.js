@@ -18,10 +18,13 @@ export function skeleton(rows = 6) {
   return el;
 }
 
+// A text with words between backticks, which are code.
+export const ticks = (text) => String(text ?? "").split("`").map((part, n) => (n % 2 ? h("code", part) : part));
+
 export function broken(error, retry) {
   return h("div.empty", { role: "alert" }, icon("bad"), h("p.empty-title", error?.title ?? "This could not be loaded"),
-    h("p", error?.detail ?? error?.message ?? String(error)),
-    retry ? h("button.btn", { type: "button", on: { click: retry } }, icon("restart"), "Try again") : null);
+    h("p", ticks(error?.detail ?? error?.message ?? String(error))),
+    retry && ![403, 404].includes(error?.status) ? h("button.btn", { type: "button", on: { click: retry } }, icon("restart"), "Try again") : null);
 }
 
 const ICON = { good: "good", warn: "warn", bad: "bad", wait: "wait", idle: "idle", accent: "accent" };

@@ -26,7 +26,30 @@ export function rowsOf(turn) {
     const usage = agent.report?.usage;
     rows.push({ kind: "agent", label: agent.id, hint: agent.label || agent.mission, start, end: Math.max(start, end), depth: 1, bad: stateOf(agent.state)[0] === "bad", usage, agent, open: !agent.endedAt, plannedMs: agent.plannedAt && agent.startedAt ? t(agent.startedAt) - t(agent.plannedAt) : 0 }, ...inner.map((row) => ({ ...row, depth: 2 })));
   }
+  for (const gap of gapsOf(turn, rows)) {
+    const at = rows.findIndex((row) => row.depth === 1 && row.start >= gap.end);
+    rows.splice(at < 0 ? rows.length : at, 0, gap);
+  }
   return rows;
+}
+
+// Where nothing ran for a while: the process was away, or the turn waited.
+const GAP_MS = 500;
+function gapsOf(turn, rows) {
+  const end = turn.endedAt ? t(turn.endedAt) : Date.now();
+  const share = Math.max(GAP_MS, (end - t(turn.at)) / 20);
+  const gaps = [];
+  let until = t(turn.at);
+  for (const row of [...rows.filter((one) => one.kind !== "agent"), { start: end, end }].sort((a, b) => a.start - b.start)) {
+    if (row.start - until > share) {
+      const [from, to] = [until, row.start];
+      const fell = turn.notes.find((note) => note.kind === "resumed" && t(note.at) >= from - 50 && t(note.at) <= to + 1_000);
+      const asked = [...turn.approvals.values()].some((one) => t(one.at) <= to && (!one.decidedAt || t(one.decidedAt) > from));
+      gaps.push({ kind: "wait", label: fell ? "Interrupted" : asked ? "Waited for a person" : "Nothing ran", hint: fell?.text ?? "", start: from, end: to, depth: 1, bad: Boolean(fell), isGap: true });
+    }
+    until = Math.max(until, row.end);
+  }
+  return gaps;
 }
 
 export function waterfall(turn, { onOpen }) {

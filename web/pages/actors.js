@@ -20,7 +20,7 @@ export function mount(root, ctx) {
 
   const actors = new Map(); // path -> row
   const fallen = new Map(); // path#incarnation -> row
-  let expected = 0, total = 0, all = 0;
+  let expected = 0, total = 0, all = 0, isKnown = false;
   let open = null;
   let folded = new Set((ctx.route.query.folded ?? "").split(",").filter(Boolean));
 
@@ -35,7 +35,7 @@ export function mount(root, ctx) {
   const list = table({
     ctx, caption: "Actors", noun: "actor", key: (row) => row.key, cards: true, selectable: false, filterName: "q",
     search: (row) => `${row.path} ${row.kind}`.toLowerCase(),
-    empty: { title: "No actor fits", text: "Idle actors are hidden while only busy ones are shown.", icon: "actors" },
+    empty: { title: "No actor fits", get text() { return busyOnly() ? "Idle actors are hidden while only busy ones are shown." : "No actor has these words in its path."; }, icon: "actors" },
     toolbar: [busyButton, crashesButton],
     onFilter: () => watchSoon(),
     columns: [
@@ -69,7 +69,7 @@ export function mount(root, ctx) {
     const isFlat = Boolean(search().trim()) || busyOnly();
     const toggle = !isFlat && row.children ? h("button.treetoggle", { type: "button", tabindex: "-1", aria: { label: folded.has(row.path) ? `Unfold ${label}` : `Fold ${label}`, expanded: String(!folded.has(row.path)) }, on: { click: (event) => (event.stopPropagation(), fold(row.path)) } }, icon(folded.has(row.path) ? "chevron" : "down")) : h("span.treetoggle");
     const cell = h("span.row.treecell", { title: row.path }, isFlat ? null : toggle, h("span.cut", { class: row.gone ? "struck" : "" }, isFlat ? briefly(row.path) : label), h("span.dim.small", row.kind), !isFlat && folded.has(row.path) && row.children ? h("span.chip", `${num(row.children)} below`) : null);
-    if (!isFlat) cell.style.paddingLeft = `${depth * 16}px`;
+    if (!isFlat) cell.style.setProperty("--indent", `${depth * 16}px`);
     return cell;
   }
 
@@ -97,6 +97,8 @@ export function mount(root, ctx) {
 
   let frame = 0;
   const draw = () => {
+    // Until the tree has come, nothing is known.
+    if (!isKnown) return;
     frame ||= requestAnimationFrame(() => {
       frame = 0;
       const now = Date.now();
@@ -155,6 +157,7 @@ export function mount(root, ctx) {
       return;
     }
     expected = data.seq + 1;
+    isKnown = true;
     total = data.total;
     all = data.all;
     for (const end of data.gone) {

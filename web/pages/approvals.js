@@ -5,6 +5,7 @@ import { ago, shortId } from "../lib/format.js";
 import { dialog } from "../lib/overlay.js";
 import { status } from "../lib/states.js";
 import { button, facts, heading, listPage } from "./listing.js";
+import { subject } from "./work.js";
 
 const MODES = { ask_first_time: "The first call of this skill in a conversation needs a person.", ask: "Each call of this skill needs a person, until the skill is approved for the conversation.", always: "Each call of this skill needs a person, also in place of an earlier yes." };
 const keyOf = (row) => `${row.task_id}.${row.number}`;
@@ -67,16 +68,25 @@ export function mount(root, ctx) {
       const original = JSON.stringify(row.arguments, null, 2);
       const edit = h("textarea.mono.arguments", { id: "approval-arguments", rows: Math.min(24, original.split("\n").length + 1), spellcheck: false });
       edit.value = original;
+      const about = h("p.said", { hidden: true });
+      subject(row, ctx).then((text) => {
+        about.hidden = !text;
+        about.textContent = text;
+      });
+      const asked = h("span.dim", {}, "–");
+      ctx.api.get(`/tasks/${row.task_id}`).then((task) => (asked.textContent = task.title)).catch(() => {});
       const changed = h("p.dim", { aria: { live: "polite" } });
       edit.addEventListener("input", () => { changed.textContent = edit.value === original ? "" : "Changed: the call runs with these arguments instead."; });
       return [
         heading(row.skill, status("wait", "Waits for you")),
+        about,
         facts([
+          ["For your message", asked],
           ["Agent", row.agent],
           ["Task", shortId(row.task_id)],
           ["Conversation", h("a", { href: `#/conversations/${row.conversation_id}` }, "Open the conversation")],
           ["Asked", ago(row.requested_at)],
-          ["Denied unless decided", ago(row.expires_at)],
+          ["Counts as denied", ago(row.expires_at)],
           ["Rule", MODES[row.mode] || row.mode],
         ]),
         h("label.field", { for: "approval-arguments" }, h("span", {}, "The exact arguments"), edit),

@@ -1,7 +1,7 @@
 // Audit: the events of all conversations, searched by kind, text and time.
 
 import { h, replace } from "../lib/dom.js";
-import { ago, shortId } from "../lib/format.js";
+import { ago, plural, shortId } from "../lib/format.js";
 import { jsonView } from "../lib/states.js";
 import { button, facts, heading, listPage } from "./listing.js";
 import { download } from "./memory.js";
@@ -16,7 +16,7 @@ export function say(event) {
     case "decided": return `${event.component}: ${event.decision}. ${event.reasoning}`;
     case "skill_started": return event.skill;
     case "skill_finished": return `${event.skill}: ${event.outcome.status}${event.outcome.error_type ? ", " + event.outcome.error_type : ""}`;
-    case "model_replied": return `${event.backend || "model"} round ${event.round}${event.calls ? `, ${event.calls.length} calls` : ""}${event.text ? ": " + event.text : ""}`;
+    case "model_replied": return `${event.backend || "model"} round ${event.round}${event.calls ? `, ${plural(event.calls.length, "call")}` : ""}${event.text ? ": " + event.text : ""}`;
     case "model_failed": return `round ${event.round}: ${event.error.kind || ""} ${event.error.message || event.error.detail || ""}`;
     case "approval_requested": return `${event.skill} ${JSON.stringify(event.arguments)}`;
     case "approval_decided": return `by ${event.by}`;

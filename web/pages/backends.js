@@ -12,7 +12,7 @@ const valued = (setting) => (setting && setting.value !== undefined && setting.v
 
 export function mount(root, ctx) {
   ctx.title("Backends");
-  const place = h("div.cards", {});
+  const place = h("div.tiles", {});
   const notice = h("div", { aria: { live: "polite" } });
   root.append(h("div.stack", {}, notice, place));
   let queue = null;
@@ -64,7 +64,7 @@ export function mount(root, ctx) {
       error && backend.state !== "up" ? h("p.problem", {}, `${error.kind}: ${error.detail}`) : "",
       facts([
         ["Model", h("span.mono.wrap", {}, backend.model)],
-        ["Is", backend.about],
+        ["About", backend.about],
         ["Server", backend.server],
         ["Profile", backend.profile && `${backend.profile.value}, ${FROM[backend.profile.from] || backend.profile.from}`],
         ["Slots in use", seen && slots ? `${seen.running} of ${valued(backend.slots)}` : valued(backend.slots)],

@@ -13,6 +13,8 @@ import { waterfall } from "../lib/waterfall.js";
 import { scrubber } from "../lib/scrubber.js";
 import { approvalCard, argumentText, costLine, finalBlock, noteLine, openAgent, openRun, workChips } from "./work.js";
 
+// The front ends as people call them.
+const SOURCE = { http: "HTTP", grpc: "gRPC", openai: "the OpenAI API", cli: "the command line", voice: "voice" };
 const WINDOW = 2_000;
 const VIEWS = [["story", "Story"], ["waterfall", "Waterfall"], ["events", "Events"]];
 
@@ -314,6 +316,8 @@ function one(root, ctx, id) {
   }
 
   load().then(seen).catch((error) => {
+    // Without a log there is no place in it.
+    if (error.name !== "AbortError" && !isOver && !whole.events.length) time.el.hidden = tabs.hidden = true;
     if (error.name !== "AbortError" && !isOver) replace(body, broken(error, () => load().catch((e) => ctx.toast(e.detail, { kind: "bad" }))));
   });
   ctx.keys({ 1: ["Story", () => ctx.setQuery({ view: null })], 2: ["Waterfall", () => ctx.setQuery({ view: "waterfall" })], 3: ["Events", () => ctx.setQuery({ view: "events" })] });
@@ -345,7 +349,7 @@ export function openRound(turn, round) {
 function turnBlock(turn, ctx) {
   const chips = workChips(turn, ctx);
   return [
-    h("div.message.is-user", h("div.row.small.dim", h("span.strong", turn.isResult ? "A result arrived" : turn.source ? `You, by ${turn.source}` : "You"), ago(turn.at), turn.joined ? h("span.chip", `joined ${last6(turn.joined)}`) : null, turn.retry ? h("span.chip.wait", "retry") : null), prose(turn.text)),
+    h("div.message.is-user", h("div.row.small.dim", h("span.strong", turn.isResult ? "A result arrived" : turn.source ? `You, over ${SOURCE[turn.source] ?? turn.source}` : "You"), ago(turn.at), turn.joined ? h("span.chip", `joined ${last6(turn.joined)}`) : null, turn.retry ? h("span.chip.wait", "retry") : null), prose(turn.text)),
     turn.joined ? null : h("div.message.is-annie",
       h("div.row.small.dim.wraps", h("span.strong", "Annie"), turn.final ? null : status(...stateOf(turn.state)), turn.final ? h("span.tabular", costLine(turn)) : h("span", activity(turn)), turn.deferredUntil ? ago(turn.until) : null),
       turn.steers.length ? turn.steers.map((steer) => h("div.steer", icon("fork"), h("span.wrap", steer.text))) : null,

@@ -40,7 +40,7 @@ export function mount(root, ctx) {
   const stage = h("div.stage", { role: "group", aria: { label: "Creatures" } }, lines, ...zones);
   const about = h("div.panel.about", { aria: { live: "off" } });
   const spoken = h("p.visually-hidden", { role: "status", aria: { live: "polite" } });
-  const list = h("table.creature-table", {}, h("caption", {}, "The same as a table"), h("thead", {}, h("tr", {}, ...["Creature", "Zone", "Part of Annie", "State", "Last", "Events in the last hour"].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}));
+  const list = h("table.creature-table", {}, h("caption", {}, "All creatures"), h("thead", {}, h("tr", {}, ...["Creature", "Zone", "Part of Annie", "State", "Last", "Events in the last hour"].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}));
   const tableBox = h("div.panel.table-scroll", { tabIndex: 0, role: "region", aria: { label: "Creatures as a table" } }, list);
   const jobs = jobPanel(ctx, creatures, move, known);
   const mainPart = h("div.stack", {}, stage, about);

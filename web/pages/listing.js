@@ -18,7 +18,9 @@ export function listPage(root, ctx, { load, detail, table: described, tools = []
   const place = h("div.list-place");
   const side = h("aside.list-detail", { aria: { label: pick || "Details" } });
   const split = h("div.split", {}, h("div.stack", {}, notice, place), side);
-  root.append(h("div.stack", {}, tools.length ? h("div.toolbar", {}, ...tools) : null, split));
+  // A button or two stand beside the filter; more have a line of their own.
+  const isBeside = tools.length <= 2;
+  root.append(h("div.stack", {}, tools.length && !isBeside ? h("div.toolbar", {}, ...tools) : null, split));
 
   const keyOf = described.key;
   let rows = [];
@@ -30,7 +32,7 @@ export function listPage(root, ctx, { load, detail, table: described, tools = []
   // A filter whose values are not known beforehand completes those of the rows.
   const present = (of) => () => [...new Set(rows.flatMap(of).filter(Boolean))].sort();
   const filterKeys = Object.fromEntries(Object.entries(described.filterKeys || {}).map(([name, one]) => [name, one.kind || (one.values && one.values.length) ? one : { ...one, values: present(one.of) }]));
-  const list = table({ ...described, filterKeys, columns, ctx, onOpen: (row) => { ctx.setQuery({ sel: String(keyOf(row)) }); show(true); } });
+  const list = table({ ...described, toolbar: [...(described.toolbar ?? []), ...(isBeside ? tools : [])], filterKeys, columns, ctx, onOpen: (row) => { ctx.setQuery({ sel: String(keyOf(row)) }); show(true); } });
 
   function show(moves) {
     const sel = ctx.route.query.sel;

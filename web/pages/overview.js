@@ -3,7 +3,7 @@
 import { h, svg, replace, keyed, patchText } from "../lib/dom.js";
 import { icon } from "../lib/icons.js";
 import { drawSpark } from "../lib/chart.js";
-import { ago, duration, num, plural, shortId, unit } from "../lib/format.js";
+import { ago, clockTime, duration, num, plural, shortId, unit } from "../lib/format.js";
 import { mark, status, skeleton, empty } from "../lib/states.js";
 
 export const CLASSES = ["realtime", "high", "normal", "low", "background"];
@@ -22,7 +22,8 @@ export function mount(root, ctx) {
   const figures = FIGURES.map((figure) => {
     const value = h("div.figure-value.tabular", "–");
     const line = svg("svg.spark", { class: figure.kind, viewBox: "0 0 100 36", preserveAspectRatio: "none", role: "img", "aria-label": figure.label });
-    return { figure, value, line, el: h("div.panel.figure", h("div.figure-label", figure.label), value, line) };
+    const label = h("div.figure-label", figure.label);
+    return { figure, value, line, label, el: h("div.panel.figure", label, value, line) };
   });
   const running = h("div.figure-value.tabular", "–");
   const slots = h("div.figure-bar", { role: "img", aria: { label: "Slots in use" } });
@@ -45,11 +46,17 @@ export function mount(root, ctx) {
   replace(recent, skeleton(5));
 
   ctx.live.on("overview", ({ data }) => {
-    for (const { figure, value, line } of figures) {
-      const shown = figure.sum?.(data.minutes) ?? value.textContent;
+    // The server counts from its start. What was before is unknown, and no zero.
+    const since = Date.parse(data.since);
+    const minutes = data.minutes.filter((m) => !(Date.parse(m.at) + 60_000 <= since));
+    const span = minutes.length < data.minutes.length ? `since ${clockTime(since).slice(0, 5)}` : "1 h";
+    for (const { figure, value, line, label } of figures) {
+      if (figure.label.endsWith(", 1 h")) patchText(label, figure.label.replace("1 h", span));
+      line.classList.toggle("calm", figure.kind === "bad" && minutes.every((m) => !figure.of(m)));
+      const shown = figure.sum?.(minutes) ?? value.textContent;
       if (typeof shown === "string") patchText(value, shown);
       else replace(value, shown);
-      drawSpark(line, data.minutes.map(figure.of), { label: `${figure.label}, last hour`, format: figure.format ?? num });
+      drawSpark(line, minutes.map(figure.of), { label: `${figure.label.replace(", 1 h", "")}, ${span === "1 h" ? "last hour" : span}`, format: figure.format ?? num });
     }
   });
   const waiting = figures.find((f) => f.figure.id === "waiting").value;

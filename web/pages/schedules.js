@@ -51,10 +51,10 @@ export function mount(root, ctx) {
       search: (row) => `${row.text} ${row.when}`,
       filterKeys: { state: { label: "State", values: ["active", "paused"], of: (row) => (row.paused ? "paused" : "active") } },
       columns: [
-        { id: "state", label: "State", width: "7rem", cell: chip, sort: (row) => (row.paused ? 1 : 0) },
+        { id: "state", label: "State", width: "6.5rem", cell: chip, sort: (row) => (row.paused ? 1 : 0) },
         { id: "text", label: "Message", grow: true, cell: (row) => row.text, sort: (row) => row.text },
-        { id: "when", label: "When", width: "14rem", cell: (row) => row.when, sort: (row) => row.when },
-        { id: "next", label: "Next", num: true, width: "8rem", cell: (row) => (row.next_at ? ago(row.next_at) : h("span.dim", {}, "paused")), sort: (row) => (row.next_at ? Date.parse(row.next_at) : Infinity) },
+        { id: "when", label: "When", grow: true, width: "8.5rem", cell: (row) => row.when, sort: (row) => row.when },
+        { id: "next", label: "Next", num: true, width: "6rem", cell: (row) => (row.next_at ? ago(row.next_at) : h("span.dim", {}, "paused")), sort: (row) => (row.next_at ? Date.parse(row.next_at) : Infinity) },
         { id: "runs", label: "Runs", num: true, width: "5rem", hideNarrow: true, cell: (row) => String(row.runs), sort: (row) => row.runs },
         { id: "missed", label: "Missed", num: true, width: "5rem", hideNarrow: true, cell: (row) => String(row.missed + row.skipped), sort: (row) => row.missed + row.skipped },
       ],

@@ -12,6 +12,9 @@ const TOOL = { listed: ["good", "Listed"], withheld: ["warn", "Withheld"], left_
 const APPROVAL = { awaiting_approval: ["warn", "Awaiting approval"], approved: ["good", "Approved"] };
 const OK = ["success", "partial", "pending"];
 
+/** Pages of the search for runs, each of some conversations. */
+const RUN_PAGES_MAX = 10;
+
 export function mount(root, ctx) {
   ctx.title("Skills");
   const places = {
@@ -30,12 +33,21 @@ export function mount(root, ctx) {
   /** The runs of the last 24 h in the conversations that changed last, by skill; read at most once a minute. */
   let counted = null;
   let countedAt = 0;
+  let isWhole = true;
   async function lastRuns() {
     if (counted && Date.now() - countedAt < 60000) return counted;
     const from = new Date(Date.now() - 86400e3).toISOString();
-    const found = await ctx.api.get("/events", { query: { kind: "skill_finished", from } }).catch(() => ({ events: [] }));
+    const events = [];
+    let cursor;
+    for (let page = 0; page < RUN_PAGES_MAX; page += 1) {
+      const found = await ctx.api.get("/events", { query: { kind: "skill_finished", from, cursor } }).catch(() => ({ events: [] }));
+      events.push(...found.events);
+      cursor = found.cursor;
+      if (!cursor) break;
+    }
+    isWhole = !cursor;
     counted = new Map();
-    for (const event of found.events) {
+    for (const event of events) {
       const one = counted.get(event.skill) || { all: 0, good: 0 };
       one.all += 1;
       if (OK.includes(event.outcome.status)) one.good += 1;
@@ -73,8 +85,8 @@ export function mount(root, ctx) {
           { id: "description", label: "What it does", grow: true, cell: (row) => row.description },
           { id: "effect", label: "Effect", width: "7rem", hideNarrow: true, cell: (row) => row.effect, sort: (row) => row.effect },
           { id: "reach", label: "Reaches", width: "6.5rem", hideNarrow: true, cell: (row) => (row.external ? status("warn", "Outside") : h("span.dim", {}, "inside")), sort: (row) => (row.external ? 0 : 1) },
-          { id: "success", label: "Success, 24 h", num: true, width: "9rem", hideNarrow: true, cell: (row) => (row.runs ? `${percent(row.runs.good / row.runs.all)} of ${row.runs.all}` : h("span.dim", {}, "no run")), sort: (row) => (row.runs ? row.runs.good / row.runs.all : 2) },
-          { id: "breaker", label: "Breaker", width: "8rem", cell: (row) => (row.breaker ? status(...(BREAKER[row.breaker.state] || ["idle", "Busy"])) : h("span.dim", {}, "not used yet")), sort: (row) => (row.breaker ? row.breaker.state : "zz") },
+          { id: "success", label: "Success, 24 h", num: true, width: "9rem", hideNarrow: true, cell: (row) => (row.runs ? `${percent(row.runs.good / row.runs.all)} of ${row.runs.all}` : h("span.dim", {}, isWhole ? "no run" : "none found")), sort: (row) => (row.runs ? row.runs.good / row.runs.all : 2) },
+          { id: "breaker", label: "Breaker", width: "8rem", cell: (row) => (row.breaker ? status(...(BREAKER[row.breaker.state] || ["idle", "Busy"])) : h("span.dim", { title: "Not called since the start of the server" }, "not used")), sort: (row) => (row.breaker ? row.breaker.state : "zz") },
         ],
         empty: { title: "No skills", text: "Skills are files below the data folder and those that come with Annie. A file that is copied there appears within a second.", command: "annie skills list" },
       },

@@ -33,7 +33,7 @@ export function mount(root, ctx) {
   const list = table({
     ctx,
     caption: "Usage",
-    noun: "sum",
+    noun: "row",
     key: (row) => row.key,
     search: (row) => row.key.toLowerCase(),
     columns: [

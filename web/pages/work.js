@@ -85,12 +85,28 @@ export function openRun(run) {
     o ? [h("div.stack.tight", h("h3", "Result"), h("pre.block", { tabindex: "0" }, o.data || "–")), o.error_type ? h("div.stack.tight", h("h3", "Error"), h("p.wrap", `${o.error_type}: ${o.error_detail ?? ""}`)) : null, o.requests?.length ? h("div.stack.tight", h("h3", "Requests to other machines"), jsonView(o.requests)) : null] : h("p.dim", "No result yet."));
 }
 
+// What a call is about, in words: a number says nothing to the person who decides.
+const GET = { tasks: "tasks.get", memory: "memory.get" };
+export async function subject(call, ctx) {
+  const id = call.arguments?.id;
+  const skill = GET[call.skill.split(".")[0]];
+  if (!skill || !Number.isInteger(id)) return "";
+  const found = await ctx.api.post("/run", { command: `${skill} --id ${id}`, key: `approval ${skill} ${id}` }).catch(() => null);
+  return found?.status === "success" ? found.text.split("\n").find((line) => line.trim()) ?? "" : "";
+}
+
 // A call that waits for a person.
 export function approvalCard(turn, approval, ctx) {
-  const head = h("div.row.wraps", icon("approvals"), h("span.strong", approval.verdict ? verdictWord(approval) : `May it run ${approval.skill}?`), h("span.push.dim", approval.verdict ? ago(approval.decidedAt) : ["until ", ago(approval.expiresAt)]));
+  const head = h("div.row.wraps", icon("approvals"), h("span.strong", approval.verdict ? verdictWord(approval) : `May it run ${approval.skill}?`), h("span.push.dim", approval.verdict ? ago(approval.decidedAt) : ["expires ", ago(approval.expiresAt)]));
   const card = h("div.approval", { class: approval.verdict ? "is-decided" : "", role: "group", aria: { label: `Approval of ${approval.skill}` } }, head,
     h("dl.kv.small", Object.entries(approval.arguments ?? {}).map(([name, value]) => [h("dt", name), h("dd.wrap.mono", typeof value === "string" ? value : JSON.stringify(value))])));
   if (approval.verdict) return card;
+  const about = h("p.small.dim", { hidden: true });
+  card.append(about);
+  subject(approval, ctx).then((text) => {
+    about.hidden = !text;
+    about.textContent = text;
+  });
   const decide = (verb, body, done) => ctx.act(verb, () => ctx.api.post(`/approvals/${turn.task}/${verb}`, { number: approval.number, ...body }), { done });
   card.append(h("div.row.wraps",
     h("button.btn.primary", { type: "button", on: { click: () => decide("approve", {}, `Approved ${approval.skill}`) } }, icon("check"), "Approve"),

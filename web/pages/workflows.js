@@ -3,7 +3,7 @@
 import { h, replace } from "../lib/dom.js";
 import { schemaForm } from "../lib/form.js";
 import { ago, plural } from "../lib/format.js";
-import { status } from "../lib/states.js";
+import { status, ticks } from "../lib/states.js";
 import { button, facts, heading, listPage, newId } from "./listing.js";
 
 const STEP = { pending: ["idle", "Not reached"], running: ["accent", "Running"], done: ["good", "Done"], failed: ["bad", "Failed"] };
@@ -97,7 +97,7 @@ export function mount(root, ctx) {
         heading(row.name, fileState(row)),
         h("p", {}, row.description),
         row.problems.length
-          ? h("div.stack", {}, h("p", {}, "The file has problems and is not run:"), h("ul.events", {}, ...row.problems.map((problem) => h("li.wrap", {}, problem))))
+          ? h("div.stack", {}, h("p", {}, "The file has problems and is not run:"), h("ul.events", {}, ...row.problems.map((problem) => h("li.wrap", {}, ticks(problem)))))
           : forms.get(formKey),
         facts([["Usage", row.synopsis && h("code.mono.wrap", {}, row.synopsis)], ["Steps", row.steps.join(", ")]]),
         h("h3", {}, "Newest runs"),

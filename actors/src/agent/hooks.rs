@@ -45,6 +45,13 @@ pub(crate) struct Resolved {
     pub verdicts: Vec<Verdict>,
 }
 
+/// An answer to a message without a turn.
+pub(crate) struct AnswerWithoutTurn {
+    pub text: String,
+    /// Whether what the message asks for was done, or was begun.
+    pub is_done: bool,
+}
+
 /// The verdicts about a turn that is to begin.
 #[derive(Default)]
 pub(crate) struct JudgedTurn {
@@ -56,7 +63,7 @@ pub(crate) struct JudgedTurn {
     /// Whether a guard found that the message is untrusted.
     pub is_flagged: bool,
     /// The answer if this skill was started as a task of its own, or the kernel itself answers. Then no turn begins.
-    pub answered: Option<String>,
+    pub answered: Option<AnswerWithoutTurn>,
     /// Why the workflow that the message calls cannot be started. Then no turn begins.
     pub not_started: Option<String>,
     /// The workflow that the turn carries out.

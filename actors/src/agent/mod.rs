@@ -10,5 +10,5 @@ mod result;
 
 pub(crate) use append::{Stored, append_owned};
 pub(crate) use effect::{AgentTasks, RoundHandles, start};
-pub(crate) use hooks::{JudgedTurn, Resolved, hook_decided, judge_turn, note, record, resolve};
+pub(crate) use hooks::{AnswerWithoutTurn, JudgedTurn, Resolved, hook_decided, judge_turn, note, record, resolve};
 pub(crate) use result::{AgentDone, Finished, chosen, failed, loops_detected, replied, skill_finished};

@@ -15,7 +15,7 @@ use crate::kernel::PAGE_MAX;
 
 /// How far before the newest change of the last pass a pass looks for conversations that have changed, in milliseconds: a commit
 /// may have been under way, and nodes' clocks differ.
-const SLACK_MS: i64 = 3_600_000;
+pub(super) const SLACK_MS: i64 = 3_600_000;
 /// How often a pass considers all conversations, in milliseconds. It finds what a wrong clock or an error has left without a seal.
 const WHOLE_MS: i64 = 86_400_000;
 

@@ -5,12 +5,14 @@ use std::collections::HashSet;
 use annie_core::{
     audit::{NOTHING, Seal, link, text_fault},
     erasure::{fault_of, is_record},
+    event::Scope,
     ids::{ConversationId, Seq},
-    ports::{StoreError, StoredEvent},
+    ports::{Before, StoreError, StoredEvent},
+    time::Micros,
 };
 use serde::Serialize;
 
-use super::{Seals, StoredSeal};
+use super::{Seals, StoredSeal, chore::SLACK_MS};
 use crate::kernel::{Kernel, KernelError, PAGE_MAX};
 
 /// The most differences that one page of a verification lists.
@@ -45,6 +47,8 @@ pub struct AuditPage {
     pub last: Option<(u64, String)>,
     /// Whether there are seals after the page.
     pub has_more: bool,
+    /// The number of events that were stored since and have no seal yet; on the last page only.
+    pub unsealed: Option<u64>,
 }
 
 impl AuditPage {
@@ -71,7 +75,10 @@ impl Kernel {
                 None => (after, String::new()),
             },
         };
-        let Some(newest) = seals.last().await? else { return Ok(page) };
+        let Some(newest) = seals.last().await? else {
+            page.unsealed = Some(self.unsealed(&seals).await?);
+            return Ok(page);
+        };
         let mut found = seals.after(before.0, limit).await?;
         if found.is_empty() && newest.number > before.0 {
             // The seals after the last page were removed. The next one that exists is found, however wide the gap is.
@@ -97,8 +104,29 @@ impl Kernel {
             tokio::task::yield_now().await;
         }
         page.has_more = newest.number > before.0;
+        if !page.has_more {
+            page.unsealed = Some(self.unsealed(&seals).await?);
+        }
         page.last = Some(before).filter(|(number, _)| *number > 0);
         Ok(page)
+    }
+
+    /// The number of events without a seal in the conversations that have changed since the last pass of the chore.
+    async fn unsealed(&self, seals: &Seals<'_>) -> Result<u64, KernelError> {
+        let floor = seals.progress().await?.map_or(Micros(i64::MIN), |last| last.until.plus_ms(-SLACK_MS));
+        let (mut unsealed, mut before) = (0, Before::NEWEST);
+        loop {
+            let page = self.wiring.store.conversations(Scope::Operator, before, PAGE_MAX).await?;
+            for row in page.iter().take_while(|row| row.updated_at >= floor) {
+                let sealed = seals.last_of(row.id, None).await?.and_then(|last| last.seal);
+                unsealed += row.last_seq.0.saturating_sub(sealed.map_or(0, |seal| seal.to.0));
+            }
+            match page.last() {
+                Some(last) if page.len() >= PAGE_MAX as usize && last.updated_at >= floor => before = last.page_start(),
+                _ => return Ok(unsealed),
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     async fn verify_seal(

@@ -14,7 +14,8 @@ use annie_core::{
     event::{Inbound, Mode, PlannedSkill, Priority, PromptFacts},
     ids::{AgentId, ConversationId, TaskId, UserId},
     limits::{MainInterface, TurnLimits},
-    ports::{ContextQuery, SkillCall},
+    message::{Message, ModelReply, ModelRequest},
+    ports::{ContextQuery, Model, SkillCall},
     skill::{DONE_COMMAND, SkillChange, SkillSet},
     time::Micros,
     turn::{Conversation, manual_of},
@@ -52,6 +53,20 @@ impl SkillsInUse {
         let awaits_answer = has_active || conversation.awaits_answer();
         Self { uses: conversation.skill_uses.clone(), has_active, awaits_answer }
     }
+
+    pub const fn has_active(&self) -> bool {
+        self.has_active
+    }
+}
+
+/// The reply to the message that ends the active skill, of a model that is not a language model and follows no instructions.
+pub(crate) fn reply_to_end(model: &dyn Model, request: &ModelRequest) -> Option<ModelReply> {
+    let is_end = matches!(request.messages.last(), Some(Message::User { text, .. }) if text == ENDED);
+    (is_end && !model.summarises()).then(|| ModelReply {
+        model: model.id().to_owned(),
+        text: "The active skill is ended: its instructions no longer apply.".to_owned(),
+        ..ModelReply::default()
+    })
 }
 
 /// Reads the facts for one turn. A fact that cannot be read in time is left out: an answer without memories is better than

@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::SkillDone;
 use crate::{
+    agent::AnswerWithoutTurn,
     kernel::{KernelError, Submission, accept_message},
     wiring::Wiring,
 };
@@ -89,7 +90,9 @@ fn spawned(planned: &PlannedSkill, started: Result<TaskId, KernelError>) -> Outc
         Err(error) => {
             let text = format!("{} could not be started as a task: {error}.", planned.skill);
             match error {
-                KernelError::Invalid(_) => Outcome::permanent("invalid_arguments", text),
+                KernelError::Invalid(_) | KernelError::InvalidField { .. } => {
+                    Outcome::permanent("invalid_arguments", text)
+                }
                 _ => Outcome::transient("not_spawned", text),
             }
         }
@@ -104,7 +107,7 @@ pub(crate) async fn fork_called(
     user: &UserId,
     inbound: &Inbound,
     called: &PlannedSkill,
-) -> Option<String> {
+) -> Option<AnswerWithoutTurn> {
     let skills = wiring.catalog.skills();
     let format = &skills.get(&called.skill)?.format;
     let has_fork_context = matches!(format, SkillFormat::Prompt { context: PromptContext::Fork, .. });
@@ -115,24 +118,37 @@ pub(crate) async fn fork_called(
         return None;
     }
     Some(match start_task(wiring, called, ForkedBy::of_message(user, inbound, Vec::new())).await {
-        Ok(task) => {
-            format!("{} is spawned as background task {task}. You are notified when it ends.", called.skill)
-        }
-        Err(error) => format!("{} could not be started: {error}. Send the message again.", called.skill),
+        Ok(task) => AnswerWithoutTurn {
+            text: format!("{} is spawned as background task {task}. You are notified when it ends.", called.skill),
+            is_done: true,
+        },
+        Err(error) => AnswerWithoutTurn {
+            text: format!("{} could not be started: {error}. Send the message again.", called.skill),
+            is_done: false,
+        },
     })
 }
 
 /// Starts the task of a workflow that a user called by `/name`, and returns the answer to the message.
-pub(super) async fn fork_workflow(wiring: &Wiring, user: &UserId, inbound: &Inbound, called: &PlannedSkill) -> String {
+pub(super) async fn fork_workflow(
+    wiring: &Wiring,
+    user: &UserId,
+    inbound: &Inbound,
+    called: &PlannedSkill,
+) -> AnswerWithoutTurn {
     match start_task(wiring, called, ForkedBy::of_message(user, inbound, inbound.origins.clone())).await {
         Ok(task) => {
             let name = &called.skill;
-            format!(
+            let text = format!(
                 "The workflow {name} is started as background task {task}. You are notified when it ends; `annie workflows show \
                  {task}` shows its steps."
-            )
+            );
+            AnswerWithoutTurn { text, is_done: true }
         }
-        Err(error) => format!("The workflow {} could not be started: {error}. Send the message again.", called.skill),
+        Err(error) => {
+            let text = format!("The workflow {} could not be started: {error}. Send the message again.", called.skill);
+            AnswerWithoutTurn { text, is_done: false }
+        }
     }
 }
 

@@ -24,5 +24,5 @@ pub(crate) use job_command::{reminds, run_job_command, understand_job_command};
 pub(crate) use model::{Begin, ModelCall, ModelDone, Waits, call_model};
 pub(crate) use route::{Routed, prefer_requested, route};
 pub(crate) use skill::{SkillDone, call_skill};
-pub(crate) use slash::help;
+pub(crate) use slash::{help, nothing_to_end};
 pub(crate) use workflow::{CalledWorkflow, StepRound, called_workflow, start_of, step_round, with_workflow};

@@ -23,7 +23,7 @@ use annie_core::{
 };
 use parking_lot::Mutex;
 
-use super::drafts;
+use super::{drafts, facts::reply_to_end};
 use crate::{
     log_writer::{LogError, append},
     observe::task_point,
@@ -511,7 +511,13 @@ async fn run(
     if handed_over.is_none() {
         call.waits.begin_to_read(wiring.env.now());
     }
-    let result = match tokio::time::timeout(wait, caught(endpoint.model.call(request, sink))).await {
+    let reply = async {
+        match reply_to_end(&*endpoint.model, request) {
+            Some(reply) => Ok(reply),
+            None => endpoint.model.call(request, sink).await,
+        }
+    };
+    let result = match tokio::time::timeout(wait, caught(reply)).await {
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => Err(ModelError::new(ModelErrorKind::Protocol, format!("the client broke down: {panic}"))),
         Err(_) => {

@@ -17,6 +17,7 @@ use super::{
     model::{ModelDone, Waits},
 };
 use crate::{
+    agent::AnswerWithoutTurn,
     scheduler::{PermitRequest, RequestHandle, wait_to_work},
     wiring::Wiring,
 };
@@ -24,7 +25,7 @@ use crate::{
 /// What a message that calls a workflow leads to.
 pub(crate) enum CalledWorkflow {
     /// The answer to the message: a task was started, or why none was.
-    Answer(String),
+    Answer(AnswerWithoutTurn),
     /// The task was started for a workflow that cannot be started any more, for this reason.
     Fails(String),
     /// The turn of the message carries out the workflow.
@@ -64,7 +65,7 @@ pub(crate) async fn called_workflow(
     let start = match start {
         Ok(start) => start,
         Err(why) if was_found => return Some(CalledWorkflow::Fails(why)),
-        Err(why) => return Some(CalledWorkflow::Answer(why)),
+        Err(text) => return Some(CalledWorkflow::Answer(AnswerWithoutTurn { text, is_done: false })),
     };
     // As for prompt skills, a program that waits for the result gets it in the turn of its message.
     if is_the_task || inbound.thread().is_some() || inbound.format().is_some() {

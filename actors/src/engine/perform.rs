@@ -19,8 +19,8 @@ use super::{
 use crate::{
     agent::{self, AgentTasks, JudgedTurn, RoundHandles},
     effects::{
-        CalledWorkflow, SkillsInUse, called_workflow, fork_called, help, prefer_requested, read_facts, reminds, route,
-        run_job_command, understand_job_command, with_workflow,
+        CalledWorkflow, SkillsInUse, called_workflow, fork_called, help, nothing_to_end, prefer_requested, read_facts,
+        reminds, route, run_job_command, understand_job_command, with_workflow,
     },
     log_ids,
     observe::{Context, NodeError},
@@ -79,6 +79,7 @@ async fn answered_at_once(
     wiring: &Wiring,
     (user, task): (&UserId, TaskId),
     inbound: &Inbound,
+    has_active_skill: bool,
     mut judged: JudgedTurn,
 ) -> JudgedTurn {
     if judged.refused.is_some() {
@@ -88,10 +89,10 @@ async fn answered_at_once(
         judged.answered = fork_called(wiring, user, inbound, called).await;
         return judged;
     }
-    judged.answered = help(wiring, inbound).await;
+    judged.answered = help(wiring, inbound).await.or_else(|| nothing_to_end(inbound, has_active_skill));
     if judged.answered.is_none() {
         match called_workflow(wiring, user, task, inbound).await {
-            Some(CalledWorkflow::Answer(text)) => judged.answered = Some(text),
+            Some(CalledWorkflow::Answer(answer)) => judged.answered = Some(answer),
             Some(CalledWorkflow::Fails(why)) => judged.not_started = Some(why),
             Some(CalledWorkflow::Begins(start)) => judged.workflow = Some(start),
             None => {}
@@ -115,7 +116,8 @@ async fn start(
             state.spawn(id, async move {
                 let mut route = Box::new(route(&wiring, &inbound));
                 let judged = agent::judge_turn(&wiring, (&user, conversation, task), &inbound).await;
-                let mut judged = Box::new(answered_at_once(&wiring, (&user, task), &inbound, judged).await);
+                let mut judged =
+                    Box::new(answered_at_once(&wiring, (&user, task), &inbound, known.has_active(), judged).await);
                 prefer_requested(&wiring, &mut route, judged.called.as_ref());
                 let begins = judged.refused.is_none() && judged.answered.is_none() && judged.not_started.is_none();
                 let (mode, facts, limits) = if !begins {

@@ -20,7 +20,7 @@ use super::{
     state::{Engine, EngineState, EngineTask, note_stored},
 };
 use crate::{
-    agent::{self, JudgedTurn, Stored, append_owned},
+    agent::{self, AnswerWithoutTurn, JudgedTurn, Stored, append_owned},
     effects::Routed,
     observe::{Context, NodeError},
 };
@@ -84,8 +84,10 @@ pub(super) async fn begin(
         let end = refused_by_rule(text, inbound.format().is_some());
         return record_all(ctx, state, verdicts.chain([end]).map(new).collect()).await;
     }
-    if let Some(text) = judged.answered {
-        return record_all(ctx, state, verdicts.chain([EventBody::answered(text)]).map(new).collect()).await;
+    if let Some(AnswerWithoutTurn { text, is_done }) = judged.answered {
+        let outcome = if is_done { AnswerOutcome::Done } else { AnswerOutcome::Declined };
+        let end = EventBody::answered(text).with_outcome(outcome);
+        return record_all(ctx, state, verdicts.chain([end]).map(new).collect()).await;
     }
     if let Some(why) = judged.not_started {
         let end = workflow_not_started(inbound, &limits.dead_letters, &why, ctx.now());

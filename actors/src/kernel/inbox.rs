@@ -40,6 +40,7 @@ fn refused(error: KernelError) -> InboxError {
         KernelError::Full(refusal) => InboxError::Busy { retry_after_ms: refusal.retry_after_ms },
         KernelError::TooSoon { retry_after_ms } => InboxError::Busy { retry_after_ms },
         error @ (KernelError::Invalid(_)
+        | KernelError::InvalidField { .. }
         | KernelError::NotFound(_)
         | KernelError::Deleted
         | KernelError::Conflict { .. }

@@ -61,6 +61,14 @@ pub enum KernelError {
     /// The request itself is wrong; the text says why and how to correct it.
     #[error("{0}")]
     Invalid(String),
+    /// As `Invalid`, with the field of the request that is wrong, as the front ends name it.
+    #[error("{why}")]
+    InvalidField {
+        /// The field.
+        field: &'static str,
+        /// Why, and how to correct it.
+        why: String,
+    },
     /// There is no such thing, or the caller may not see it.
     #[error("there is no such {0}")]
     NotFound(&'static str),
@@ -96,6 +104,13 @@ pub enum KernelError {
     /// The store failed.
     #[error("the store failed: {0}")]
     Store(#[from] StoreError),
+}
+
+impl KernelError {
+    /// The error of a request with one wrong field.
+    pub(crate) fn of_field(field: &'static str, why: impl Into<String>) -> Self {
+        Self::InvalidField { field, why: why.into() }
+    }
 }
 
 impl From<SendError> for KernelError {

@@ -107,8 +107,12 @@ impl Kernel {
     /// If the scope sees no such conversation, an event does not exist, or the store fails.
     pub async fn replay(&self, scope: Scope, id: ConversationId, what: ReplayRequest) -> Result<Replayed, KernelError> {
         let row = self.conversation(scope, id).await?;
-        let until = existing(what.until, row.last_seq)?.unwrap_or(row.last_seq);
-        let from = existing(what.from, until)?;
+        let until = existing("until", what.until, row.last_seq)?.unwrap_or(row.last_seq);
+        let from = existing("from", what.from, row.last_seq)?;
+        if let Some(from) = from.filter(|from| *from > until) {
+            let why = format!("`from` ({from}) comes after `until` ({until}): the earlier event is `from`");
+            return Err(KernelError::of_field("from", why));
+        }
         let _running = RUNNING.acquire().await.map_err(|_| KernelError::NotReady("it is shutting down".to_owned()))?;
         let mut replay = Replay::new(id, row.user.clone());
         let earlier = match from {
@@ -142,7 +146,7 @@ impl Kernel {
     pub async fn fork(&self, scope: Scope, id: ConversationId, at: Option<Seq>) -> Result<Copy, KernelError> {
         self.check_takes_in()?;
         let row = self.conversation(scope, id).await?;
-        let at = existing(at, row.last_seq)?.unwrap_or(row.last_seq);
+        let at = existing("at", at, row.last_seq)?.unwrap_or(row.last_seq);
         let _running = RUNNING.acquire().await.map_err(|_| KernelError::NotReady("it is shutting down".to_owned()))?;
         let mut replay = Replay::new(id, row.user.clone());
         self.fold_to(&mut replay, id, at).await?;
@@ -272,10 +276,10 @@ impl Kernel {
 }
 
 /// Checks that an event exists. Events are numbered from 1.
-fn existing(seq: Option<Seq>, last: Seq) -> Result<Option<Seq>, KernelError> {
+fn existing(field: &'static str, seq: Option<Seq>, last: Seq) -> Result<Option<Seq>, KernelError> {
     match seq {
         Some(seq) if seq.0 == 0 || seq > last => {
-            Err(KernelError::Invalid(format!("there is no event {seq}: the events are 1 to {last}")))
+            Err(KernelError::of_field(field, format!("there is no event {seq}: the events are 1 to {last}")))
         }
         seq => Ok(seq),
     }

@@ -10,6 +10,7 @@ use annie_core::{
     hooks::{Decided, HookContext, HookPoint, HookSubject, HookVerdict},
     ids::{AgentId, ConversationId, Epoch, IntentId, TaskId, UserId},
     outcome::{Outcome, Status},
+    people::for_people,
     skill::{Effect, SkillSpec},
 };
 
@@ -61,7 +62,8 @@ impl Kernel {
         let check = move |skill: &SkillSpec| match skill.effect {
             _ if skill.name == "system.await" => check(skill),
             Effect::Once if !accepts_once => Err(KernelError::Invalid(format!(
-                "a test of {} happens for real, and cannot be undone or repeated: accept that with --yes",
+                "a test of {} happens for real, and cannot be undone or repeated: accept that with --yes (in the API: \
+                 `accepts_once`)",
                 skill.name
             ))),
             Effect::Once | Effect::Read | Effect::Idempotent => Ok(()),
@@ -82,7 +84,11 @@ impl Kernel {
         }
         let (skill, arguments) = match resolve(command, &self.wiring.catalog.skills(), None) {
             Resolution::Run { skill, arguments } => (skill, arguments),
-            Resolution::Help(text) | Resolution::Error(text) => return Err(KernelError::Invalid(text)),
+            Resolution::Help(text) => {
+                let skill = command.split_whitespace().next().unwrap_or_default().to_owned();
+                return Ok(SkillRun { skill, outcome: Outcome::success(text) });
+            }
+            Resolution::Error(text) => return Err(KernelError::Invalid(for_people(&text))),
         };
         check(&skill)?;
         let (agent, source) = (AgentId::orchestrator(), source.to_owned());

@@ -6,6 +6,7 @@ use annie_core::{
     caller::{CallerRequest, Thread},
     classify::{Basis, Classified, Emotion, classify, mood},
     event::{EventBody, Inbound, Mode, NewEvent, Priority, Retry, Scope},
+    hidden::is_hidden,
     ids::{AgentId, ConversationId, OperationId, Seq, TaskId, UserId},
     inbound::{DEAD_LETTER, FORK, OPERATION},
     jobs::{JobRequest, resolve, understand},
@@ -460,20 +461,20 @@ async fn steering(
 
 fn check(wiring: &Wiring, message: &Submission) -> Result<(), KernelError> {
     let max = wiring.limits.message_bytes_max;
-    if message.text.trim().is_empty() {
-        return Err(KernelError::Invalid("the message is empty: say something in `text`".to_owned()));
+    // Control characters and hidden ones alone would be a conversation without a visible title.
+    if !message.text.chars().any(|c| !c.is_whitespace() && !c.is_control() && !is_hidden(c)) {
+        return Err(KernelError::of_field("text", "the message is empty: say something in `text`"));
     }
     if message.text.len() > max {
         let len = message.text.len();
         let why = format!("the message has {len} bytes, and at most {max} are allowed: shorten it or split it");
-        return Err(KernelError::Invalid(why));
+        return Err(KernelError::of_field("text", why));
     }
     if let Some(id) = &message.client_id
         && (id.is_empty() || id.len() > CLIENT_ID_BYTES_MAX || id.chars().any(char::is_control))
     {
-        return Err(KernelError::Invalid(format!(
-            "the message id must have 1 to {CLIENT_ID_BYTES_MAX} bytes and no control characters"
-        )));
+        let why = format!("the message id must have 1 to {CLIENT_ID_BYTES_MAX} bytes and no control characters");
+        return Err(KernelError::of_field("client_id", why));
     }
     if message.after.len() > AFTER_MAX {
         return Err(KernelError::Invalid(format!("a task may wait for at most {AFTER_MAX} others")));
@@ -481,9 +482,8 @@ fn check(wiring: &Wiring, message: &Submission) -> Result<(), KernelError> {
     if let Some(name) = &message.name
         && (name.is_empty() || name.len() > CLIENT_ID_BYTES_MAX || name.chars().any(char::is_control))
     {
-        return Err(KernelError::Invalid(format!(
-            "the name of the work must have 1 to {CLIENT_ID_BYTES_MAX} bytes and no control characters"
-        )));
+        let why = format!("the name of the work must have 1 to {CLIENT_ID_BYTES_MAX} bytes and no control characters");
+        return Err(KernelError::of_field("name", why));
     }
     let thread = message.request.as_ref().and_then(|request| request.thread.as_ref());
     if let Some(bytes) = thread.map(Thread::len_bytes).filter(|bytes| *bytes > THREAD_BYTES_MAX) {

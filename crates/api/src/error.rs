@@ -274,6 +274,7 @@ impl From<KernelError> for ApiError {
     fn from(error: KernelError) -> Self {
         match error {
             KernelError::Invalid(why) => Self::invalid(why),
+            KernelError::InvalidField { field, why } => Self::invalid(why).at(field),
             KernelError::NotFound(what) => Self::not_found(what),
             deleted @ KernelError::Deleted => Self::new(Code::Deleted, deleted.to_string()),
             KernelError::Full(refusal) => {

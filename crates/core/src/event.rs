@@ -17,7 +17,7 @@ pub use self::{
     compacted::{Compacted, CompactionCause},
     copied::{Copied, CopiedExchange, CopiedSummary},
     judged::{AskedHooks, CallVerdict, HookAnswer, HookDecision, JudgedCall, JudgedCalls, LoopFound, Refusal},
-    kinds::{FinalEvent, Recorder, RoundEnd, shared_text_id},
+    kinds::{EVENT_KINDS, FinalEvent, Recorder, RoundEnd, shared_text_id},
     topics::{StatusChange, Topics},
 };
 pub use crate::{agent_report::AgentReport, answer::AnswerOutcome, dispatch::DispatchOptions};

@@ -32,6 +32,7 @@ pub mod loop_guard;
 pub mod message;
 pub mod notice;
 pub mod outcome;
+pub mod people;
 pub mod plan;
 pub mod ports;
 pub mod projection;

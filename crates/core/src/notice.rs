@@ -9,12 +9,14 @@ use crate::{
     event::Priority,
     ids::OutboxId,
     inbound::{DEAD_LETTER, OPERATION},
-    ports::{Diverted, OutboxRow, TaskState},
+    ports::{Address, Diverted, OutboxRow, TaskState},
     reminder::{self, REMINDER},
 };
 
 /// Maximum length of an answer in a notification, in characters. The whole answer is in its conversation.
 const TEXT_CHARS_MAX: usize = 400;
+/// Maximum length of an answer among several in a notification, in characters.
+const LINE_CHARS_MAX: usize = 200;
 /// Maximum length of a task's title in a notification, in characters.
 const NAME_CHARS_MAX: usize = 60;
 /// Maximum number of tasks listed by name.
@@ -97,21 +99,29 @@ fn ending(final_text: &OutboxRow) -> Ending {
 /// The text of one notification for one or more final texts of a user, oldest first.
 #[must_use]
 pub fn notice(final_texts: &[OutboxRow]) -> String {
-    let notice = if let [final_text] = final_texts { single_notice(final_text) } else { merged_notice(final_texts) };
-    [notice].into_iter().chain(undelivered(final_texts)).collect::<Vec<_>>().join("\n")
+    match final_texts {
+        [one] => {
+            let lost = undelivered(one, &format!("\"{}\"", name(one)));
+            [single_notice(one)].into_iter().chain(lost).collect::<Vec<_>>().join("\n")
+        }
+        many => merged_notice(many),
+    }
 }
 
-/// Sentences about the texts that did not reach their address, or may not have.
-fn undelivered(final_texts: &[OutboxRow]) -> impl Iterator<Item = String> {
-    let names = |is_of_kind: fn(Diverted) -> bool| -> Vec<String> {
-        let of_kind = final_texts.iter().filter(|text| text.diverted.is_some_and(is_of_kind));
-        of_kind.map(name).collect()
-    };
-    let doubtful = sentence("I do not know whether I delivered", &names(|diverted| diverted == Diverted::InDoubt));
-    let failed = sentence("I could not deliver", &names(|diverted| diverted != Diverted::InDoubt));
-    [doubtful, failed].into_iter().flatten()
+/// The sentence about a text that did not reach its address, or may not have.
+fn undelivered(final_text: &OutboxRow, what: &str) -> Option<String> {
+    let to = final_text.reply_to.as_ref();
+    let to = to.map(|Address { channel, to }| format!(" to {to} (channel {channel})")).unwrap_or_default();
+    Some(match final_text.diverted? {
+        Diverted::InDoubt => format!("I do not know whether I delivered {what}{to}: the attempt broke off."),
+        Diverted::Refused => format!("I could not deliver {what}{to}: the channel refused it."),
+        Diverted::GivenUp => format!("I could not deliver {what}{to}: the channel failed for too long."),
+        Diverted::NoChannel => format!("I could not deliver {what}{to}: no channel has this name any more."),
+    })
 }
 
+/// A summary that can be spoken, and a line for each text: a name alone does not say what came out, and equal names do not say
+/// which of them was not delivered.
 fn merged_notice(final_texts: &[OutboxRow]) -> String {
     let names_of_kind = |wanted: Ending| -> Vec<String> {
         let mut seen = BTreeSet::new();
@@ -127,7 +137,30 @@ fn merged_notice(final_texts: &[OutboxRow]) -> String {
         sentence("I need your approval for", &names_of_kind(Ending::Asks)),
         sentence("I remind you of", &names_of_kind(Ending::Reminds)),
     ];
-    sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    let mut lines = vec![sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")];
+    let mut seen = BTreeSet::new();
+    for final_text in final_texts {
+        let line = line_of(final_text);
+        if let Some(line) = line.filter(|line| seen.len() < NAMES_MAX && !seen.contains(line)) {
+            seen.insert(line.clone());
+            lines.push(line);
+        } else if final_text.diverted.is_some() {
+            lines.extend(undelivered(final_text, &format!("\"{}\"", name(final_text))));
+        }
+    }
+    lines.join("\n")
+}
+
+/// What came out of one of several tasks, on one line. Reminders and cancelled tasks have nothing more to say than their names.
+fn line_of(final_text: &OutboxRow) -> Option<String> {
+    let says_more = match ending(final_text) {
+        Ending::Finished | Ending::Failed | Ending::GivenUp | Ending::Asks => final_text.source != OPERATION,
+        Ending::Cancelled | Ending::Reminds => false,
+    };
+    let text = final_text.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lost = undelivered(final_text, "it").map(|lost| format!(" ({lost})")).unwrap_or_default();
+    (says_more && !text.is_empty())
+        .then(|| format!("\"{}\": {}{lost}", name(final_text), clipped(&text, LINE_CHARS_MAX)))
 }
 
 fn single_notice(final_text: &OutboxRow) -> String {
@@ -226,7 +259,10 @@ mod tests {
             "I need your approval for \"buy milk\": May I run tasks.create?"
         );
         let merged = notice(&[asks, done(2, "x")]);
-        assert_eq!(merged, "I finished \"x\". I need your approval for \"buy milk\".");
+        assert_eq!(
+            merged,
+            "I finished \"x\". I need your approval for \"buy milk\".\n\"buy milk\": May I run tasks.create?\n\"x\": the answer to x"
+        );
     }
 
     #[test]
@@ -276,14 +312,24 @@ mod tests {
         let lost = |n, diverted| OutboxRow { diverted: Some(diverted), ..done(n, &format!("{n}")) };
         assert_eq!(
             notice(&[lost(1, Diverted::InDoubt)]),
-            "I finished \"1\": the answer to 1\nI do not know whether I delivered \"1\"."
+            "I finished \"1\": the answer to 1\nI do not know whether I delivered \"1\": the attempt broke off."
         );
         let all = [lost(1, Diverted::InDoubt), lost(2, Diverted::Refused), lost(3, Diverted::GivenUp), done(4, "4")];
         assert_eq!(
             notice(&all),
-            "I finished 4 things: \"1\", \"2\", \"3\" and \"4\".\nI do not know whether I delivered \"1\".\n\
-             I could not deliver 2 things: \"2\" and \"3\"."
+            "I finished 4 things: \"1\", \"2\", \"3\" and \"4\".\n\
+             \"1\": the answer to 1 (I do not know whether I delivered it: the attempt broke off.)\n\
+             \"2\": the answer to 2 (I could not deliver it: the channel refused it.)\n\
+             \"3\": the answer to 3 (I could not deliver it: the channel failed for too long.)\n\"4\": the answer to 4"
         );
+        // Beyond the texts that are shown, what was not delivered is still said, with its address.
+        let to = Address { channel: "hook".to_owned(), to: "x".to_owned() };
+        let last = OutboxRow { reply_to: Some(to), ..lost(9, Diverted::NoChannel) };
+        let many: Vec<OutboxRow> =
+            (1..=5).map(|n| done(n, "same")).chain((1..=5).map(|n| done(n, &format!("{n}")))).collect();
+        let text = notice(&many.into_iter().chain([last]).collect::<Vec<_>>());
+        let end = "I could not deliver \"9\" to x (channel hook): no channel has this name any more.";
+        assert!(text.ends_with(end), "{text}");
     }
 
     #[test]
@@ -293,7 +339,10 @@ mod tests {
         let reminds = OutboxRow { text: text.clone(), ..row };
         assert!(!is_delivered_in_conversation(&reminds, false) && is_delivered_in_conversation(&reminds, true));
         assert_eq!(notice(std::slice::from_ref(&reminds)), text);
-        assert_eq!(notice(&[reminds, done(2, "x")]), "I finished \"x\". I remind you of \"Stretch\".");
+        assert_eq!(
+            notice(&[reminds, done(2, "x")]),
+            "I finished \"x\". I remind you of \"Stretch\".\n\"x\": the answer to x"
+        );
     }
 
     #[test]
@@ -302,10 +351,15 @@ mod tests {
         let text = notice(&[done(1, "a"), done(2, "b"), failed, done(4, "c"), given_up(5, "d")]);
         assert_eq!(
             text,
-            "I finished 3 things: \"a\", \"b\" and \"c\". I could not do \"call Bob\". I have given up \"d\"."
+            "I finished 3 things: \"a\", \"b\" and \"c\". I could not do \"call Bob\". I have given up \"d\".\n\
+             \"a\": the answer to a\n\"b\": the answer to b\n\"call Bob\": the answer to call Bob\n\"c\": the answer to c\n\
+             \"d\": It is given up."
         );
         let many: Vec<OutboxRow> = (0..9).map(|n| done(n, &format!("{n}"))).collect();
-        assert_eq!(notice(&many), "I finished 9 things: \"0\", \"1\", \"2\", \"3\", \"4\" and 4 more.");
-        assert_eq!(notice(&[done(1, "same"), done(2, "same")]), "I finished \"same\".", "one execution for both tasks");
+        let text = notice(&many);
+        assert!(text.starts_with("I finished 9 things: \"0\", \"1\", \"2\", \"3\", \"4\" and 4 more.\n"), "{text}");
+        assert_eq!(text.lines().count(), 1 + NAMES_MAX, "{text}");
+        let same = notice(&[done(1, "same"), done(2, "same")]);
+        assert_eq!(same, "I finished \"same\".\n\"same\": the answer to same", "one execution for both tasks");
     }
 }

@@ -305,6 +305,9 @@ impl ModelConfig {
     fn wrong_base(&self) -> Option<String> {
         let url = match reqwest::Url::parse(self.base()) {
             Ok(url) => url,
+            Err(_) if self.base_url.trim().is_empty() => {
+                return Some("base_url is missing: write it as http://127.0.0.1:8080/v1".to_owned());
+            }
             Err(error) => return Some(format!("base_url {:?} is not a URL: {error}", shortened(&self.base_url))),
         };
         if !matches!(url.scheme(), "http" | "https") {

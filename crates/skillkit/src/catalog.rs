@@ -192,7 +192,9 @@ impl FileCatalog {
             own.problems.extend(unknown);
         }
         let snapshot = merge(&mut base, &mut own, built, version);
-        for problem in &snapshot.problems {
+        // A start reads the files once for each setting, and a problem is logged once.
+        let before = self.snapshot.load();
+        for problem in snapshot.problems.iter().filter(|problem| !before.problems.contains(problem)) {
             match problem.severity {
                 Severity::Notice => tracing::info!(%problem, "skill file"),
                 Severity::Error | Severity::Lenient | Severity::Unsupported => tracing::warn!(%problem, "skill file"),

@@ -5,13 +5,16 @@ use std::str::FromStr;
 use annie_core::ids::{ConversationId, TaskId};
 use clap::Subcommand;
 
+use super::Named;
+
 /// `annie agents`
 #[derive(Debug, Clone, Subcommand)]
 pub enum Agents {
     /// List the sub-agents that have not reported
     List {
-        /// Only those of this conversation
-        conversation: Option<ConversationId>,
+        /// Only those of this conversation: its id or your name for it
+        #[arg(value_name = "ID|NAME", value_parser = Named::parse)]
+        conversation: Option<Named>,
     },
     /// Add a text to the mission of an agent, which it sees in its next round
     Steer {

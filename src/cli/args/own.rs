@@ -21,9 +21,9 @@ pub enum Todos {
         /// When it is due: tomorrow, "friday 14:00", 2026-02-28
         #[arg(long, value_name = "DATE")]
         due: Option<String>,
-        /// low, medium, high or critical
-        #[arg(long)]
-        priority: Option<String>,
+        /// How important it is
+        #[arg(long, value_enum)]
+        priority: Option<TodoPriority>,
         /// Words to find it by, separated by commas
         #[arg(long, value_delimiter = ',')]
         tags: Vec<String>,
@@ -47,6 +47,32 @@ pub enum Todos {
         #[arg(required = true)]
         which: Vec<String>,
     },
+}
+
+/// How important a to-do is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TodoPriority {
+    /// Can wait
+    Low,
+    /// As usual
+    Medium,
+    /// Before others
+    High,
+    /// Before everything else
+    Critical,
+}
+
+impl TodoPriority {
+    /// The name of the priority in the skill.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
 }
 
 /// Which to-dos are listed.

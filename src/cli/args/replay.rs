@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
-use annie_core::ids::ConversationId;
 use clap::{Args, Subcommand, ValueHint};
 
-use super::PageArgs;
+use super::{Named, PageArgs};
 
 /// `annie replay`
 #[derive(Debug, Clone, Args)]
 pub struct Replay {
-    /// The conversation's id
-    pub conversation: ConversationId,
+    /// The conversation: its id, or the name that you gave to `annie ask --conversation`
+    #[arg(value_name = "ID|NAME", value_parser = Named::parse)]
+    pub conversation: Named,
     /// Show the state after this event; default: the last one
     #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
     pub until: Option<u64>,
@@ -26,8 +26,9 @@ pub struct Replay {
 /// `annie conversations fork`
 #[derive(Debug, Clone, Args)]
 pub struct Fork {
-    /// The conversation's id
-    pub id: ConversationId,
+    /// The conversation: its id, or the name that you gave to `annie ask --conversation`
+    #[arg(value_name = "ID|NAME", value_parser = Named::parse)]
+    pub id: Named,
     /// The last event whose state the copy has; default: the last one
     #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
     pub at: Option<u64>,
@@ -46,15 +47,17 @@ pub enum Conversations {
     },
     /// Show the last messages of a conversation
     Show {
-        /// The conversation's id
-        id: ConversationId,
+        /// The conversation: its id, or the name that you gave to `annie ask --conversation`
+        #[arg(value_name = "ID|NAME", value_parser = Named::parse)]
+        id: Named,
         #[command(flatten)]
         page: PageArgs,
     },
     /// Print all messages of a conversation, the oldest first, a line of JSON each
     Export {
-        /// The conversation's id
-        id: ConversationId,
+        /// The conversation: its id, or the name that you gave to `annie ask --conversation`
+        #[arg(value_name = "ID|NAME", value_parser = Named::parse)]
+        id: Named,
         /// Print the event log instead, which `annie conversations import` reads
         #[arg(long)]
         events: bool,
@@ -78,16 +81,18 @@ pub enum Conversations {
     },
     /// Give a conversation a title
     Rename {
-        /// The conversation's id
-        id: ConversationId,
+        /// The conversation: its id, or the name that you gave to `annie ask --conversation`
+        #[arg(value_name = "ID|NAME", value_parser = Named::parse)]
+        id: Named,
         /// The title
         #[arg(required = true, num_args = 1..)]
         title: Vec<String>,
     },
     /// Delete a conversation: it is hidden, and erased after the time in the trash
     Delete {
-        /// The conversation's id
-        id: ConversationId,
+        /// The conversation: its id, or the name that you gave to `annie ask --conversation`
+        #[arg(value_name = "ID|NAME", value_parser = Named::parse)]
+        id: Named,
         /// Cancel its open tasks first
         #[arg(long)]
         force: bool,
@@ -102,13 +107,15 @@ pub enum Conversations {
     Trash,
     /// Restore a deleted conversation
     Restore {
-        /// The conversation's id
-        id: ConversationId,
+        /// The conversation: its id, or the name that you gave to `annie ask --conversation`
+        #[arg(value_name = "ID|NAME", value_parser = Named::parse)]
+        id: Named,
     },
     /// Take a conversation out of quarantine; with the scope ops:control also another user's
     Resume {
-        /// The conversation's id
-        id: ConversationId,
+        /// The conversation: its id, or the name that you gave to `annie ask --conversation`
+        #[arg(value_name = "ID|NAME", value_parser = Named::parse)]
+        id: Named,
     },
 }
 
@@ -123,7 +130,8 @@ pub enum Audit {
     },
     /// Print who decided what and why, a line of JSON each, without the texts of messages and results
     Export {
-        /// Only this conversation; default: all of yours
-        conversation: Option<ConversationId>,
+        /// Only this conversation, by its id or name; default: all of yours
+        #[arg(value_name = "ID|NAME", value_parser = Named::parse)]
+        conversation: Option<Named>,
     },
 }

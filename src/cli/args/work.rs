@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use annie_core::{
     dead_letter::DeadLetterState,
     event::Priority,
-    ids::{ConversationId, OperationId, TaskId},
+    ids::{OperationId, TaskId},
     spend::UsageBy,
 };
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
-use super::{PageArgs, Watch};
+use super::{Named, PageArgs, Watch};
 
 /// Options of a message.
 #[derive(Debug, Clone, Default, Args)]
@@ -288,9 +288,9 @@ pub enum Cron {
         /// IANA time zone; default: the user's own
         #[arg(long)]
         timezone: Option<String>,
-        /// The conversation of the message; default: one of its own
-        #[arg(long, value_name = "ID")]
-        conversation: Option<ConversationId>,
+        /// The conversation of the message: its id or your name for it; default: one of its own
+        #[arg(long, value_name = "ID|NAME", value_parser = Named::parse)]
+        conversation: Option<Named>,
     },
     /// Pause a schedule
     Pause {

@@ -77,8 +77,8 @@ fn config_refuses_invalid_channel_with_its_location() {
         ),
         (
             CHANNEL.replace("webhook", "telegram"),
-            "annie.toml:3:8: `channel.0.kind`: unknown variant `telegram`, expected `webhook`; \
-             see `annie config init` for every key and its values",
+            "annie.toml:3:8: `channel.0.kind`: unknown value `telegram`, expected `webhook`; \
+             see `annie config sample` for every key and its values",
         ),
         (format!("{CHANNEL}user = [\"bob\"]\n"), "annie.toml:6:1: unknown key `channel.0.user`; did you mean `users`?"),
     ] {

@@ -137,12 +137,12 @@ fn config_refuses_invalid_hook_with_its_location() {
         ),
         (
             HOOK.replace("point = \"before_skill\"\n", ""),
-            "annie.toml:1:1: `hook.0`: missing field `point`; see `annie config init` for every key and its values",
+            "annie.toml:1:1: `hook.0`: missing field `point`; see `annie config sample` for every key and its values",
         ),
         (
             HOOK.replace("refuse", "http"),
-            "annie.toml:4:8: `hook.0.kind`: unknown variant `http`, expected one of `refuse`, `program`, `ask`, `webhook`; \
-             see `annie config init` for every key and its values",
+            "annie.toml:4:8: `hook.0.kind`: unknown value `http`, expected one of `refuse`, `program`, `ask`, `webhook`; \
+             see `annie config sample` for every key and its values",
         ),
         (when("user = [\"bob\"]"), "annie.toml:6:10: unknown key `hook.0.when.user`; did you mean `users`?"),
     ] {

@@ -25,7 +25,7 @@ fn config_refuses_invalid_mcp_server_with_its_location() {
         (format!("{PROGRAM}bearer = \"t\"\n"), "`mcp.0.bearer`: a program has no URL; remove it"),
         (format!("{PROGRAM}env_secrets = {{ A = \"B C\" }}\n"), "\"B C\" cannot be the name of a secret; name one of"),
         (format!("{PROGRAM}pins = {{ echo = \"12\" }}\n"), "`mcp.0.pins`: that of \"echo\" is no hash; copy it from"),
-        (format!("{PROGRAM}effects = {{ echo = \"none\" }}\n"), "unknown variant"),
+        (format!("{PROGRAM}effects = {{ echo = \"none\" }}\n"), "unknown value"),
         (format!("{URL}env = {{ A = \"b\" }}\n"), "`mcp.0.env`: a URL starts no program; remove it"),
         (URL.replace("https", "ftp"), "`mcp.0.url`: it is no URL with http:// or https://; write it as"),
         (URL.replace("h.test", "u@h.test"), "`mcp.0.url`: it is no URL with http:// or https://; write it as"),

@@ -163,8 +163,8 @@ fn config_refuses_invalid_pool_key_with_its_location() {
         ),
         (server("called = [\"a, b\"]"), at(5, "called", "users cannot call it \"a, b\"")),
         (server("price = { input = -1.0 }"), within(11, "price", "a cost is not a price")),
-        (server("privacy = \"secret\""), "annie.toml:5:11: `backend.0.privacy`: unknown variant `secret`".to_owned()),
-        (server("kind = \"magic\""), "annie.toml:5:8: `backend.0.kind`: unknown variant `magic`".to_owned()),
+        (server("privacy = \"secret\""), "annie.toml:5:11: `backend.0.privacy`: unknown value `secret`".to_owned()),
+        (server("kind = \"magic\""), "annie.toml:5:8: `backend.0.kind`: unknown value `magic`".to_owned()),
         (
             program("program = \"true\"").replacen("program = \"/bin/true\"\n", "", 1),
             "annie.toml:5:1: `backend.0.program`: program \"true\" is not a whole path".to_owned(),

@@ -85,5 +85,5 @@ fn invalid_values_are_refused_with_their_key_and_a_fix() {
         assert!(!problem.fix.is_empty(), "{text}");
     }
     let unknown = typed("[error_router]\nchains = { http_403 = [\"hope\"] }\n".parse().expect("TOML"));
-    assert!(unknown.is_err_and(|e| e.what.contains("unknown variant `hope`")));
+    assert!(unknown.is_err_and(|e| e.what.contains("unknown value `hope`")));
 }

@@ -70,8 +70,8 @@ impl Board {
     }
 
     /// The last hour as JSON.
-    pub async fn overview(&self, kernel: &Kernel) -> Result<Arc<str>, ApiError> {
-        self.overview.get(|_| FRESH, async || text(&Overview::read(kernel))).await
+    pub async fn overview(&self, state: &AppState) -> Result<Arc<str>, ApiError> {
+        self.overview.get(|_| FRESH, async || text(&Overview::read(&state.kernel, state.shared.started_at))).await
     }
 
     /// All actors, sorted by path.
@@ -165,6 +165,10 @@ fn backend(view: &Value) -> BackendSummary {
 /// How the server was doing in the last hour.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Overview {
+    /// When the server began to count, RFC 3339: at its start. Nothing before is in the minutes.
+    #[schema(value_type = String, format = DateTime)]
+    #[serde(serialize_with = "annie_core::time::rfc3339")]
+    pub since: Micros,
     /// The last 60 minutes, oldest first. The last of them is not over.
     pub minutes: Vec<Minute>,
 }
@@ -199,7 +203,7 @@ impl From<PulseMinute> for Minute {
 
 impl Overview {
     /// The last hour.
-    pub fn read(kernel: &Kernel) -> Self {
-        Self { minutes: kernel.last_hour().into_iter().map(Minute::from).collect() }
+    pub fn read(kernel: &Kernel, since: Micros) -> Self {
+        Self { since, minutes: kernel.last_hour().into_iter().map(Minute::from).collect() }
     }
 }

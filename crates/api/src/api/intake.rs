@@ -184,7 +184,8 @@ pub async fn submission(
     let conversation = match (message.conversation_ref, &message.client_id) {
         (ConversationRef::Id(id), _) => {
             let id: ConversationId = id.parse().map_err(|e| ApiError::from(e).at("conversation_id"))?;
-            state.kernel.conversation(caller.scope(), id).await?;
+            let found = state.kernel.conversation(caller.scope(), id).await;
+            found.map_err(|e| ApiError::from(e).at("conversation_id"))?;
             Some(id)
         }
         (ConversationRef::Key(key), _) => {

@@ -27,7 +27,7 @@ impl TreePage {
     /// empty `after` is the first page.
     ///
     /// # Errors
-    /// If `after` is not a path.
+    /// If `after` is not a path, or there is no actor at `under` or below it.
     pub fn of(kernel: &Kernel, under: &str, after: &str, limit: u32) -> Result<Self, ApiError> {
         if !after.is_empty() && !after.starts_with('/') {
             return Err(page::invalid_cursor());
@@ -41,6 +41,9 @@ impl TreePage {
             });
         }
         let total = actors.len();
+        if total == 0 && !under.is_empty() && after.is_empty() {
+            return Err(ApiError::not_found("actor").at("under"));
+        }
         if !after.is_empty() {
             actors.retain(|a| a.path.as_str() > after);
         }

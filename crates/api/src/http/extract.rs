@@ -21,6 +21,7 @@ use crate::{
     api::{AppState, page},
     auth::Caller,
     error::{ApiError, Code},
+    http::strict::Strict,
 };
 
 /// A JSON body. Unknown fields are refused if the type says so.
@@ -128,7 +129,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         return Err(ApiError::invalid("expected an object at the top level of the JSON"));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    let value = serde_path_to_error::deserialize(Strict(&mut json)).map_err(|error| {
         let path = error.path().to_string();
         let error = ApiError::invalid(in_plain_words(&error.into_inner().to_string()));
         // A syntax error of the JSON has no path.

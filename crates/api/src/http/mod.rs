@@ -18,6 +18,7 @@ pub(crate) mod schema;
 mod serve;
 mod status;
 mod stream;
+mod strict;
 
 use axum::{
     Router,

@@ -113,7 +113,10 @@ fn problem(error: &ApiError, path: &str, request_id: &str) -> Value {
 
 /// An error in OpenAI's format.
 pub fn openai(error: &ApiError) -> Value {
+    // The code of the failure says more than that a turn failed.
+    let failure = error.facts.as_ref().and_then(|facts| facts["error"].as_str());
     let (kind, code) = match error.code {
+        Code::TurnFailed => ("server_error", failure.unwrap_or(Code::TurnFailed.as_str())),
         Code::Unauthenticated => ("authentication_error", "invalid_api_key"),
         Code::Forbidden | Code::ForeignOrigin => ("permission_error", "insufficient_permissions"),
         Code::NotFound if error.field.as_deref() == Some("model") => ("invalid_request_error", "model_not_found"),
@@ -123,7 +126,9 @@ pub fn openai(error: &ApiError) -> Value {
         code if code.http() < 500 => ("invalid_request_error", code.as_str()),
         code => ("server_error", code.as_str()),
     };
-    json!({ "error": { "message": error.detail, "type": kind, "param": error.field, "code": code } })
+    // The text of a message is a field of the native API only.
+    let param = error.field.as_deref().filter(|field| *field != "text");
+    json!({ "error": { "message": error.detail, "type": kind, "param": param, "code": code } })
 }
 
 #[cfg(test)]

@@ -56,6 +56,10 @@ pub struct Verified {
     /// The digest of the page's last seal. Note it outside of the database: a later verification can be compared with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_digest: Option<String>,
+    /// The number of events that were stored since and have no seal yet, so that nothing says whether they were changed. On the
+    /// last page only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unsealed: Option<u64>,
     /// The cursor of the next page; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -63,7 +67,7 @@ pub struct Verified {
 
 impl From<AuditPage> for Verified {
     fn from(page: AuditPage) -> Self {
-        let AuditPage { seals, events, erased, broken_total, broken, last, has_more } = page;
+        let AuditPage { seals, events, erased, broken_total, broken, last, has_more, unsealed } = page;
         let (last_number, last_digest) = last.unzip();
         Self {
             seals,
@@ -71,6 +75,7 @@ impl From<AuditPage> for Verified {
             erased,
             broken_total,
             broken: json!(broken),
+            unsealed,
             next: last_number.filter(|_| has_more).map(|number| number.to_string()),
             last_number,
             last_digest,
@@ -95,7 +100,8 @@ fn asked_verify(asked: v1::VerifyAuditRequest) -> Result<Args<VerifyPage>, ApiEr
 }
 
 fn verified(page: AuditPage) -> v1::VerifyAuditResponse {
-    let Verified { seals, events, erased, broken_total, broken, last_number, last_digest, next } = page.into();
+    let Verified { seals, events, erased, broken_total, broken, last_number, last_digest, unsealed, next } =
+        page.into();
     v1::VerifyAuditResponse {
         seals,
         events,
@@ -105,6 +111,7 @@ fn verified(page: AuditPage) -> v1::VerifyAuditResponse {
         last_number: last_number.unwrap_or(0),
         last_digest: last_digest.unwrap_or_default(),
         next: next.unwrap_or_default(),
+        unsealed,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The search over the events of all conversations.
 
 use annie_core::{
-    event::{Event, Scope as DataScope},
+    event::{EVENT_KINDS, Event, Scope as DataScope},
     ids::Seq,
     ports::{Before, ConversationRow},
     time::Micros,
@@ -140,6 +140,10 @@ async fn search_events(call: Call, Args(filter): Args<EventsFilter>) -> Result<F
     } else {
         call.caller.scope()
     };
+    if let Some(kind) = kind.as_deref().filter(|kind| !kind.is_empty() && !EVENT_KINDS.contains(kind)) {
+        let why = format!("there are no events of the kind {kind:?}; the kinds are {}", EVENT_KINDS.join(", "));
+        return Err(ApiError::invalid(why).at("kind"));
+    }
     let wanted =
         Wanted { kind: kind.unwrap_or_default(), text: text.unwrap_or_default().trim().to_lowercase(), from, before };
     let start: Before = page::before(cursor.as_deref()).map_err(|error| error.at("cursor"))?;

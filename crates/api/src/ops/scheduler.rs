@@ -76,8 +76,8 @@ pub(super) fn table() -> Vec<Operation> {
 
 const QUEUE: &str = "Get the queue: the waiting tasks with the reason of their wait, and the running rounds.";
 
-const OVERVIEW: &str =
-    "Get the last hour by minutes: turns, failures, waiting tasks, restarts, and the wait for the first token.";
+const OVERVIEW: &str = "Get the last hour by minutes: turns, failures, waiting tasks, restarts, and the wait for the first token, since the start of \
+     the server.";
 
 async fn get_queue(call: Call, (): ()) -> Result<QueueView, ApiError> {
     QueueView::read(&call.state.kernel).await
@@ -88,7 +88,7 @@ fn queue(queue: QueueView) -> v1::QueueResponse {
 }
 
 async fn get_overview(call: Call, (): ()) -> Result<Overview, ApiError> {
-    Ok(Overview::read(&call.state.kernel))
+    Ok(Overview::read(&call.state.kernel, call.state.shared.started_at))
 }
 
 fn overview(overview: Overview) -> v1::OverviewResponse {
@@ -100,7 +100,7 @@ fn overview(overview: Overview) -> v1::OverviewResponse {
         restarts: minute.restarts,
         first_token_p95_ms: minute.first_token_p95_ms,
     };
-    v1::OverviewResponse { minutes: overview.minutes.into_iter().map(minute).collect() }
+    v1::OverviewResponse { since_us: overview.since.0, minutes: overview.minutes.into_iter().map(minute).collect() }
 }
 
 /// The options of holding the voice gate.

@@ -208,12 +208,15 @@ pub struct SkillResult {
     #[serde(skip_serializing_if = "Value::is_null")]
     #[schema(value_type = Option<Object>)]
     evidence: Value,
+    /// What a program that failed wrote to stderr, or what else is known about the failure; absent if there is nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
 }
 
 impl From<SkillRun> for SkillResult {
     fn from(SkillRun { skill, outcome }: SkillRun) -> Self {
-        let outcome::Outcome { status, error_type: error, data: text, evidence, .. } = outcome;
-        Self { skill, status, error, text, evidence }
+        let outcome::Outcome { status, error_type: error, data: text, evidence, error_detail: detail, .. } = outcome;
+        Self { skill, status, error, text, evidence, detail }
     }
 }
 
@@ -225,7 +228,14 @@ fn asked_run(asked: v1::RunSkillRequest) -> Result<Body<SkillCommand>, ApiError>
 fn ran(SkillRun { skill, outcome }: SkillRun) -> v1::SkillResult {
     let status = outcome.status.as_str().to_owned();
     let evidence_json = if outcome.evidence.is_null() { String::new() } else { outcome.evidence.to_string() };
-    v1::SkillResult { skill, status, error: outcome.error_type.unwrap_or_default(), text: outcome.data, evidence_json }
+    v1::SkillResult {
+        skill,
+        status,
+        error: outcome.error_type.unwrap_or_default(),
+        text: outcome.data,
+        evidence_json,
+        detail: outcome.error_detail.unwrap_or_default(),
+    }
 }
 
 async fn run_skill(call: Call, Body(asked): Body<SkillCommand>) -> Result<SkillRun, ApiError> {

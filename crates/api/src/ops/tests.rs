@@ -341,7 +341,7 @@ fn grpc_messages_of_full_rows_have_every_field() {
         reply_to: Some(Address { channel: "hook".to_owned(), to: "ann".to_owned() }),
         due_at: Some(at),
         claimed: None,
-        paused: Some("its user paused it".to_owned()),
+        paused: Some("by its user".to_owned()),
         runs: 1,
         missed: 2,
         skipped: 3,

@@ -114,6 +114,46 @@ pub fn shared_text_id(text: &str) -> Uuid {
     Uuid::new_v8(bytes)
 }
 
+/// The names of all kinds of events.
+pub const EVENT_KINDS: [&str; 36] = [
+    "received",
+    "joined",
+    "turn_started",
+    "round_began",
+    "round_not_begun",
+    "model_replied",
+    "model_failed",
+    "interface_changed",
+    "loop_detected",
+    "skill_started",
+    "skill_finished",
+    "agent_started",
+    "agent_reported",
+    "agent_steered",
+    "steering_taken",
+    "agent_stop_requested",
+    "cancel_requested",
+    "decided",
+    "approval_requested",
+    "approval_decided",
+    "results_given",
+    "resumed",
+    "suspended",
+    "continued",
+    "reprioritised",
+    "deadline_passed",
+    "deferred",
+    "retried",
+    "ordered",
+    "dead_letter_due",
+    "dead_letter_moved",
+    "answered",
+    "failed",
+    "cancelled",
+    "copied",
+    "compacted",
+];
+
 impl EventBody {
     /// The text in the body that many events have in common: the list of skills in the facts of a turn. A store may keep it
     /// once for all of them.

@@ -89,6 +89,15 @@ impl EventBody {
         self.with_spoken(changes)
     }
 
+    /// The same answer with another outcome.
+    #[must_use]
+    pub fn with_outcome(mut self, now: AnswerOutcome) -> Self {
+        if let Self::Answered { outcome, .. } = &mut self {
+            *outcome = now;
+        }
+        self
+    }
+
     /// A complete answer to a request that was carried out, without costs.
     #[must_use]
     pub fn answered(text: impl Into<String>) -> Self {

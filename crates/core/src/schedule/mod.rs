@@ -305,7 +305,7 @@ impl ScheduleChange {
     fn decide(&self, number: u64, mut schedule: Schedule, now: Micros) -> Result<DocumentChange, StoreError> {
         match self {
             Self::Remove => return Ok(DocumentChange::Archive(number)),
-            Self::Pause if schedule.paused.is_none() => schedule.pause("its user paused it"),
+            Self::Pause if schedule.paused.is_none() => schedule.pause("by its user"),
             Self::Resume if schedule.paused.is_some() => {
                 schedule.paused = None;
                 schedule.advance(now);

@@ -16,6 +16,7 @@ use crate::{
     ids::IntentId,
     loop_guard::Seen,
     outcome::{Outcome, Status},
+    people::stopped,
     plan::first_line,
     receipt::{self, Extent, Receipt},
     skill::{Effect, SkillChange},
@@ -385,6 +386,8 @@ impl AgentRun {
 /// The result of a call of a skill that a hook, or a person, refused with this text.
 #[must_use]
 pub fn refused_by(hook: &str, skill: &str, text: &str) -> String {
+    // The reason is the text of a person, which may end without a mark.
+    let text = stopped(text);
     if hook == APPROVAL {
         return format!(
             "{REFUSED} A person did not approve {skill}{REFUSED_HERE} {text} Do not try it again; tell the user."

@@ -43,6 +43,13 @@ pub(super) const WRAP_UP: &str =
 
 /// The failure text for a program that requested JSON; the reason follows.
 pub(super) const WRONG_FORMAT: &str = "The model gave no answer in the form that was asked for.";
+
+/// A reason as a sentence of its own.
+pub(super) fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// The answer of this turn as later turns see it. A model imitates its earlier answers, so a failure is shown as a note and
 /// not as an answer.
 pub(super) fn history_text(turn: &Turn, end: FinalEvent<'_>) -> String {

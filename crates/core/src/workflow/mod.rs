@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     command::{Resolution, resolve},
+    people::for_people,
     skill::{ArgSpec, Effect, SkillFormat, SkillSet, SkillSpec},
 };
 
@@ -247,7 +248,9 @@ impl Workflow {
                 arguments: arguments.to_string(),
                 limits: limits.clone(),
             }),
-            Resolution::Help(text) | Resolution::Error(text) => Err(text),
+            Resolution::Help(text) => Err(text),
+            // A person or a program called the workflow, and no model reads this.
+            Resolution::Error(text) => Err(format!("The workflow was not started: {}", for_people(&text))),
         }
     }
 }

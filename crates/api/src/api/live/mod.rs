@@ -265,7 +265,7 @@ impl Shown {
         match self {
             Self::Status => board.summary(state).await,
             Self::Queue => board.queue(&state.kernel).await,
-            Self::Overview => board.overview(&state.kernel).await,
+            Self::Overview => board.overview(state).await,
         }
     }
 }

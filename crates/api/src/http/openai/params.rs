@@ -102,6 +102,9 @@ fn stops(value: Option<&Value>) -> Result<Vec<String>, ApiError> {
     if fits { Ok(texts) } else { Err(wrong()) }
 }
 
+/// The field of a completion, whose schema is in an object of its own.
+pub const NESTED: &str = "response_format";
+
 /// The format from `response_format` of a completion or `text.format` of a response. In the latter the schema is beside the
 /// type.
 pub fn format(value: Option<&Value>, field: &str) -> Result<Option<AnswerFormat>, ApiError> {
@@ -112,6 +115,10 @@ pub fn format(value: Option<&Value>, field: &str) -> Result<Option<AnswerFormat>
         Some("json_schema") => {
             let (inner, field) = match value.get("json_schema") {
                 Some(inner) => (inner, format!("{field}.json_schema")),
+                None if field == NESTED => {
+                    let why = "the type json_schema needs {\"name\": …, \"schema\": …} here";
+                    return Err(ApiError::invalid(why).at(format!("{field}.json_schema")));
+                }
                 None => (value, field.to_owned()),
             };
             let name = inner["name"].as_str().unwrap_or_default();
@@ -297,6 +304,8 @@ mod tests {
         ] {
             assert_eq!(format(Some(&wrong), "f").unwrap_err().field.as_deref(), Some(field), "{wrong}");
         }
+        let bare = format(Some(&json!({"type": "json_schema"})), NESTED).unwrap_err();
+        assert_eq!(bare.field.as_deref(), Some("response_format.json_schema"), "{bare}");
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl ChatRequest {
         let tools = params::tools(self.tools.as_ref())?;
         let options: CallOptions = params::options(
             &self.sampling,
-            params::format(self.response_format.as_ref(), "response_format")?,
+            params::format(self.response_format.as_ref(), params::NESTED)?,
             params::tool_choice(self.tool_choice.as_ref(), &tools)?,
             params::switch(self.parallel_tool_calls.as_ref(), "parallel_tool_calls")?,
         )?;

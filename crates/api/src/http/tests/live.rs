@@ -221,6 +221,10 @@ async fn overview_counts_turns_restarts_and_waits_of_the_last_hour() {
     let minutes = overview["minutes"].as_array().unwrap();
     let sum = |key: &str| minutes.iter().filter_map(|minute| minute[key].as_u64()).sum::<u64>();
     assert_eq!((minutes.len(), sum("turns"), sum("failures")), (60, 3, 0), "{overview}");
+    assert!(
+        overview["since"].as_str().is_some_and(|at| at > "2020"),
+        "what is before the start is not counted: {overview}"
+    );
     assert!(sum("restarts") >= 1, "the scheduler was started again: {overview}");
     assert!(minutes.iter().any(|minute| minute["first_token_p95_ms"].is_u64()), "{overview}");
     let mut scheduler = SchedulerClient::connect(format!("http://{}", server.at)).await.unwrap();

@@ -19,7 +19,7 @@ async fn schedule_is_created_listed_paused_resumed_and_removed() {
     assert_eq!((next["times"].as_array().map(Vec::len), &next["times"][0]), (Some(10), &made["next_at"]), "{next}");
 
     let (_, paused) = server.post("/api/v1/schedules/1/pause", json!({})).await;
-    assert_eq!((&paused["paused"], paused.get("next_at")), (&json!("its user paused it"), None), "{paused}");
+    assert_eq!((&paused["paused"], paused.get("next_at")), (&json!("by its user"), None), "{paused}");
     let (_, next) = server.get("/api/v1/schedules/1/next").await;
     assert_eq!(next, json!({"times": []}));
     let (_, again) = server.post("/api/v1/schedules/1/pause", json!({})).await;

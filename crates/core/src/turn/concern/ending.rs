@@ -274,7 +274,7 @@ impl Turn {
 
     /// The failure of a turn that has no answer in the requested format.
     pub(in crate::turn) fn format_failure(&self, now: Now, why: &str) -> Decision {
-        let text = format!("{} {why}", report::WRONG_FORMAT);
+        let text = format!("{} {}", report::WRONG_FORMAT, report::capital(why));
         let detail = format!("no answer in the form that was asked for: {why}");
         self.failed(now, "answer_format", &text, detail, false)
     }

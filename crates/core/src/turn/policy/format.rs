@@ -24,7 +24,23 @@ impl AnswerPolicy for RequestedFormat {
                     format.instruction()
                 ))
             }
-            Err(why) => AnswerVerdict::Refuse(why.join("; ")),
+            // The answer says what the reason does not: that the offline planner, for example, is no language model.
+            Err(why) => {
+                let why = why.join("; ");
+                let is_prose = !text.trim_start().starts_with(['{', '[', '`']) && !text.trim().is_empty();
+                let said = is_prose.then(|| format!(". The answer was: {}", first_chars(text.trim(), SAID_CHARS_MAX)));
+                AnswerVerdict::Refuse(format!("{why}{}", said.unwrap_or_default()))
+            }
         })
+    }
+}
+
+/// How much of an answer without the requested form its failure repeats, in characters.
+const SAID_CHARS_MAX: usize = 300;
+
+fn first_chars(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        None => text.to_owned(),
+        Some((at, _)) => format!("{} …", text[..at].trim_end()),
     }
 }

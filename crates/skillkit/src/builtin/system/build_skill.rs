@@ -380,7 +380,7 @@ fn written(checked: &Checked) -> Outcome {
         }
         Kind::Command(_) | Kind::Script(_) | Kind::Request(_) => format!(
             "It is not usable yet: the user must read and approve it, with `annie skills approve {name}` at a terminal, or on the \
-             page of skills. Then `annie skills test {name}` tries it. Tell the user so."
+             page of skills. Then `annie skills test {name}` tries it."
         ),
     };
     let evidence = json!({"skill": name, "path": format!("skills/{path}"), "usage": entry.spec.synopsis()});
