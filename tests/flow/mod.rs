@@ -43,6 +43,7 @@ mod poisoned;
 mod postgres;
 mod programs;
 mod prompt_skills;
+mod ready;
 mod redaction;
 pub mod reminders;
 mod repairs;

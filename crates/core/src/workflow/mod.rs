@@ -229,6 +229,7 @@ impl Workflow {
             timeout_ms: 0,
             alternatives: Vec::new(),
             fallback: std::collections::BTreeMap::new(),
+            is_ready: false,
             format: SkillFormat::Command,
             source: WORKFLOW.to_owned(),
         }
