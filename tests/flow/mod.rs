@@ -61,6 +61,7 @@ mod skill_files;
 mod skill_schedules;
 mod spend;
 mod spoken;
+mod state;
 mod telemetry;
 mod terminal;
 mod untrusted;

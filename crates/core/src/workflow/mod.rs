@@ -9,7 +9,7 @@ mod run;
 mod show;
 mod template;
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use crate::{
     command::{Resolution, resolve},
     skill::{ArgSpec, Effect, SkillFormat, SkillSet, SkillSpec},
+    state::StateText,
 };
 
 pub use check::problems_with;
@@ -206,6 +207,9 @@ pub struct WorkflowStart {
     /// The limits of the run.
     #[serde(default)]
     pub limits: WorkflowLimits,
+    /// The values of the state that its texts name, when the turn began.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub state: BTreeMap<String, StateText>,
 }
 
 impl Workflow {
@@ -247,6 +251,7 @@ impl Workflow {
                 definition: serde_json::to_string(self).unwrap_or_default(),
                 arguments: arguments.to_string(),
                 limits: limits.clone(),
+                state: BTreeMap::new(),
             }),
             Resolution::Help(text) | Resolution::Error(text) => Err(text),
         }
