@@ -13,10 +13,11 @@ use annie_core::{
     event::{EventBody, NewEvent, Scope},
     ids::{AgentId, ConversationId, IntentId, NodeIncarnation, TaskId, UserId},
     ports::{
-        Append, Before, Chore, DeleteConversation, Deleting, Deletion, Documents, Fence, Fut, Store, StoreError,
-        StoreErrorKind,
+        Append, Before, Chore, DeleteConversation, Deleting, Deletion, Document, Documents, Fence, Fut, Store,
+        StoreError, StoreErrorKind,
     },
     schedule::{NumberedSchedule, SCHEDULES},
+    state::{STATE, StatePlace, StateScope},
     time::Micros,
     titles::{self, TITLES},
 };
@@ -214,6 +215,7 @@ async fn erase_part(
         return Ok((0, false));
     }
     erase_title(documents, deletion, now).await?;
+    erase_state(documents, deletion, now).await?;
     let mut events = 0;
     loop {
         let part = store.erase_step(deletion.conversation, record(), STEP_EVENTS).await?;
@@ -223,6 +225,19 @@ async fn erase_part(
         }
         tokio::task::yield_now().await;
     }
+}
+
+/// Erases the values that were set in the conversation.
+async fn erase_state(documents: &dyn Documents, deletion: &Deletion, now: Micros) -> Result<(), StoreError> {
+    let Deletion { conversation, user, .. } = deletion;
+    let Ok(place) = StatePlace::of(StateScope::Session, user, Some(*conversation)) else { return Ok(()) };
+    for hit in documents.find_documents(user.clone(), &STATE, place.all()).await? {
+        let Document { number, updated_at, .. } = hit.document;
+        let key = format!("erase the state {number} of {}", updated_at.0);
+        let intent = IntentId::for_call(TaskId::from_uuid(conversation.uuid()), &AgentId::orchestrator(), &key);
+        documents.write_document(place.erase(number, intent, now)).await?;
+    }
+    Ok(())
 }
 
 /// Erases the title that the user gave to the conversation.

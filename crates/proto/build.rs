@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "reminders",
         "actors",
         "skills",
+        "state",
         "workflows",
         "events",
         "replay",

@@ -190,6 +190,12 @@ pub enum Command {
         #[command(subcommand)]
         command: Reminders,
     },
+    /// Values under keys of a conversation, of you and of the application
+    State {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: State,
+    },
     /// Search the events of all conversations
     Events(Events),
     /// Notifications about background work that has ended

@@ -49,6 +49,7 @@ mod setup;
 mod short_ids;
 mod site;
 mod skills;
+mod state;
 mod status;
 mod tables;
 mod talk;
@@ -248,6 +249,7 @@ async fn in_site(site: Site, command: Command) -> Result<(), Failure> {
         Command::Operations { command } => operations::run(&site, command).await,
         Command::Cron { command } => cron::run(&site, command).await,
         Command::Reminders { command } => reminders::run(&site, command).await,
+        Command::State { command } => state::run(&site, command).await,
         Command::Events(wanted) => events::run(&site, wanted).await,
         Command::Notifications(options) => notices::run(&site, options).await,
         Command::Skills { command } => skills::run(&site, command).await,

@@ -158,6 +158,9 @@ async fn erased_conversation_leaves_no_words_in_the_files_and_the_audit_chain_ho
         [("ANNIE__AUDIT__SEAL_MS", "20"), ("ANNIE__RETENTION__TRASH_DAYS", "0"), ("ANNIE__RETENTION__PASS_MS", "20")];
     let mut server = Server::start(data, &[], &settings).await;
     let id = talked(data, &server).await;
+    let value = json!({"value": "heron", "conversation_id": id});
+    let (status, set) = server.post("/api/v1/state/topic", &value).await.expect("an answer");
+    assert_eq!(status, 200, "{set}");
     let (code, _, err) = annie(data, &["conversations", "rename", &id, "about", "the", SECRET], &[]).await;
     assert_eq!(code, 0, "{err}");
     let verified = async |server: &Server, erased: u64| {
@@ -188,6 +191,8 @@ async fn erased_conversation_leaves_no_words_in_the_files_and_the_audit_chain_ho
     assert!(kept.to_string().contains(SECRET), "{kept}");
     assert_eq!(annie(data, &["todos", "delete", "1"], &[]).await.0, 0);
     server.stop().await;
+    let (code, exported, err) = annie(data, &["data", "export", "--user", "me"], &[]).await;
+    assert!(code == 0 && exported.contains(SECRET) && !exported.contains("heron"), "{exported} {err}");
     let (code, out, err) = annie(data, &["data", "delete", "--user", "me", "--yes"], &[]).await;
     assert_eq!(code, 0, "{out} {err}");
     assert!(!has_secret(data), "the files have the words of an erased conversation");

@@ -138,6 +138,21 @@ fn untrusted_origin<'a>(wiring: &Wiring, view: AgentView<'a>, planned: &PlannedS
     policy.origin(planned, view.origins(), &wiring.catalog.skills())
 }
 
+/// Whether the texts of these calls, if all succeed, are the answer. A text that an outside party may have written is not shown in
+/// Annie's own words, so the agent must have read no untrusted text, and the skills' results must be trusted.
+pub(super) fn are_answer(wiring: &Wiring, view: AgentView<'_>, calls: &[ResolvedCall], judged: &JudgedCalls) -> bool {
+    let (policy, skills) = (&wiring.hooks.approval().untrusted, wiring.catalog.skills());
+    let is_trusted = || {
+        let called = calls.iter().map(|call| match &call.action {
+            Action::Skill(planned) => planned.skill.as_str(),
+            _ => call.name.as_str(),
+        });
+        let mut read = view.origins().iter().map(String::as_str).chain(called);
+        !read.any(|origin| policy.is_untrusted(origin, &skills))
+    };
+    view.are_answer(calls, judged, &skills) && is_trusted()
+}
+
 /// The hooks outside the kernel that must decide before these calls are made. They are asked once the reply is stored.
 pub(super) fn asked_hooks(
     wiring: &Wiring,

@@ -11,7 +11,7 @@ use annie_core::{
     turn::{AgentView, DirectiveId},
 };
 
-use super::hooks::asked_hooks;
+use super::hooks::{are_answer, asked_hooks};
 use crate::{
     breaker::RunRequest,
     effects::{ApprovalAsk, HookDone, ModelDone, ROUTER, SkillDone, note_step},
@@ -66,6 +66,7 @@ pub(crate) fn replied(
         let hooks = asked_hooks(wiring, view, &calls, &judged);
         JudgedCalls { hooks, ..judged }
     });
+    let judged = judged.map(|judged| JudgedCalls { are_answer: are_answer(wiring, view, &calls, &judged), ..judged });
     EventBody::replied(done.round, reply.clone(), calls, done.backend.clone())
         .after_waiting(done.waited_ms)
         .after_prefill(done.prefill_ms)

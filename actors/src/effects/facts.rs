@@ -17,12 +17,13 @@ use annie_core::{
     message::{Message, ModelReply, ModelRequest},
     ports::{ContextQuery, Model, SkillCall},
     skill::{DONE_COMMAND, SkillChange, SkillSet},
+    state::UNSET_STATE,
     time::Micros,
     turn::{Conversation, manual_of},
 };
 use chrono_tz::Tz;
 
-use super::{Routed, context::read_context};
+use super::{Routed, context::read_context, state::with_state};
 use crate::{
     skill_lists::Listed,
     tasks::caught,
@@ -130,7 +131,7 @@ pub(crate) async fn read_facts(
         tone: inbound.mood.as_ref().map(tone).unwrap_or_default().to_owned(),
         channel: inbound.source.clone(),
         intent: intent_of(wiring, inbound, called.is_some() || known.awaits_answer),
-        rules: wiring.limits.rules.clone(),
+        rules: with_state(wiring, (user, conversation, task), &wiring.limits.rules).await,
         ..context
     };
     (mode, facts, limits)
@@ -246,5 +247,19 @@ async fn spoken(
         SkillChange::Fork(active) => Box::new(SkillChange::Begin(active)),
         other @ (SkillChange::Begin(_) | SkillChange::End) => Box::new(other),
     });
+    if read.error_type.as_deref() == Some(UNSET_STATE) {
+        // The user must see why the instructions do not begin.
+        let why = read.error_detail.as_deref().unwrap_or(&read.data);
+        return Some((format!("[The skill {} could not begin. Tell the user: {why}]", called.skill), None));
+    }
+    if !read.origins.is_empty() {
+        // What the user calls becomes instructions, and these would be those of others.
+        let (skill, origins) = (&called.skill, read.origins.join(", "));
+        let why = format!(
+            "its text names values whose author had read text of others ({origins}). Set them yourself by `annie state set`, and \
+             call it again."
+        );
+        return Some((format!("[The skill {skill} could not begin. Tell the user: {why}]"), None));
+    }
     read.status.is_ok().then_some((text, change))
 }

@@ -13,6 +13,7 @@ mod model;
 mod route;
 mod skill;
 mod slash;
+mod state;
 mod workflow;
 
 pub(crate) use compact::summarise;
@@ -25,4 +26,5 @@ pub(crate) use model::{Begin, ModelCall, ModelDone, Waits, call_model};
 pub(crate) use route::{Routed, prefer_requested, route};
 pub(crate) use skill::{SkillDone, call_skill};
 pub(crate) use slash::{help, nothing_to_end};
+pub(crate) use state::state_in;
 pub(crate) use workflow::{CalledWorkflow, StepRound, called_workflow, start_of, step_round, with_workflow};

@@ -20,7 +20,7 @@ use crate::{
     agent::{self, AgentTasks, JudgedTurn, RoundHandles},
     effects::{
         CalledWorkflow, SkillsInUse, called_workflow, fork_called, help, nothing_to_end, prefer_requested, read_facts,
-        reminds, route, run_job_command, understand_job_command, with_workflow,
+        reminds, route, run_job_command, state_in, understand_job_command, with_workflow,
     },
     log_ids,
     observe::{Context, NodeError},
@@ -127,7 +127,11 @@ async fn start(
                     let skills = (judged.called.as_ref(), &known, judged.workflow.is_none());
                     let read = read_facts(&wiring, (&user, conversation, task), &inbound, skills, &route).await;
                     match (judged.workflow.take(), read) {
-                        (Some(start), (_, facts, limits)) => with_workflow(facts, limits, start),
+                        (Some(mut start), (_, facts, limits)) => {
+                            let texts = [start.definition.as_str()];
+                            start.state = state_in(&wiring, (&user, conversation), &texts).await.unwrap_or_default();
+                            with_workflow(facts, limits, start)
+                        }
                         (None, read) => read,
                     }
                 };

@@ -35,6 +35,7 @@ pub(super) fn skill() -> SkillSpec {
         timeout_ms: 10_000,
         alternatives: Vec::new(),
         fallback: std::collections::BTreeMap::new(),
+        is_ready: false,
         format: SkillFormat::Command,
         source: "chaos".to_owned(),
     }

@@ -212,7 +212,9 @@ impl UntrustedText {
         self.trusted.iter().any(|pattern| skill_matches(pattern, skill))
     }
 
-    fn is_untrusted(&self, origin: &str, skills: &SkillSet) -> bool {
+    /// Whether text of this origin may have been written by an outside party, whatever the mode is.
+    #[must_use]
+    pub fn is_untrusted(&self, origin: &str, skills: &SkillSet) -> bool {
         let is_one_of = |patterns: &[String]| patterns.iter().any(|pattern| skill_matches(pattern, origin));
         if self.trusts(origin) {
             return false;

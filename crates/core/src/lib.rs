@@ -47,6 +47,7 @@ pub mod schedule;
 pub mod secret;
 pub mod skill;
 pub mod spend;
+pub mod state;
 mod stem;
 pub mod time;
 pub mod titles;

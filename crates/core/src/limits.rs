@@ -127,6 +127,8 @@ pub struct TurnLimits {
     /// The form of answers that are read aloud. The configuration has it as a table of its own.
     #[serde(default = "VoiceFormat::off", skip_serializing_if = "VoiceFormat::is_off")]
     pub voice: VoiceFormat,
+    /// Whether the texts of skills that are ready for a person are shown as they are, without a further model round.
+    pub ready_answers: bool,
     /// How long a task waits that is deferred by its hard deadline, in milliseconds. A task that is deferred after two failures
     /// of its model waits as long in all, and is tried again meanwhile: after a minute, then after waits twice as long.
     pub defer_ms: u64,
@@ -165,6 +167,7 @@ impl Default for TurnLimits {
             error_router: ErrorRules::default(),
             result_checks: CheckRules::default(),
             voice: VoiceFormat::default(),
+            ready_answers: true,
             defer_ms: 900_000,
             dead_letters: DeadLetterLimits::default(),
         }

@@ -143,6 +143,7 @@ impl Toolbox {
             timeout_ms: config.timeout_ms.saturating_add(SPARE_MS),
             alternatives: Vec::new(),
             fallback: std::collections::BTreeMap::new(),
+            is_ready: false,
             format: SkillFormat::Command,
             source: format!("MCP server {}", config.name),
         };

@@ -9,6 +9,8 @@ use annie_core::{
 };
 use serde_json::json;
 
+use annie_core::state::UNSET_STATE;
+
 /// Why a skill failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SkillError {
@@ -31,6 +33,9 @@ pub enum SkillError {
         /// Similar existing names.
         near: Vec<String>,
     },
+    /// A text needs values of the state that are not set.
+    #[error("{0}")]
+    Unset(String),
     /// The request conflicts with an existing thing.
     #[error("{0}")]
     Conflict(String),
@@ -116,6 +121,7 @@ impl SkillError {
                 Outcome::permanent("invalid_arguments", usage)
             }
             Self::NotFound { near, .. } => Outcome::permanent("not_found", message).with_alternatives(near),
+            Self::Unset(_) => Outcome::permanent(UNSET_STATE, message),
             Self::Conflict(_) => Outcome::permanent("conflict", message),
             Self::TooLarge(_) => Outcome::permanent("invalid_arguments", message),
             Self::NotText(_) => Outcome::permanent("binary_file", message),

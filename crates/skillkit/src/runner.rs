@@ -3,16 +3,19 @@
 //! arguments.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex},
 };
 
 use annie_core::{
     approval::UntrustedText,
+    context::Frames,
     ids::UserId,
     outcome::Outcome,
     ports::{Catalog, Chore, Documents, Egress, Fut, Secrets, SkillCall, SkillSource},
     skill::{ActiveSkill, PromptContext, SkillChange, SkillFormat, SkillSet, SkillSpec},
+    state::{StateText, Unset, fill, placeholders},
     time::Micros,
 };
 use arc_swap::ArcSwap;
@@ -24,6 +27,7 @@ use crate::{
     builtin::{
         files::{FileRules, Files},
         notes::Notes,
+        state::{self, temp::TempState},
         web::{Robots, SearchRules},
     },
     catalog::FileCatalog,
@@ -90,6 +94,7 @@ pub(crate) struct Tools {
     /// Locked while a skill file is written.
     pub(crate) building: Mutex<()>,
     pub(crate) touches: Arc<Semaphore>,
+    pub(crate) temp: TempState,
 }
 
 /// Lists and runs the skills of a [`FileCatalog`]: bundled files, files of the data folder, and their built-in handlers.
@@ -117,6 +122,7 @@ impl Runner {
             untrusted: parts.untrusted,
             building: Mutex::default(),
             touches: Arc::new(Semaphore::new(TOUCHES_MAX as usize)),
+            temp: TempState::default(),
         };
         Self { tools: Arc::new(tools) }
     }
@@ -223,9 +229,12 @@ impl SkillSource for Runner {
                 }
                 Kind::Prompt { tree, folder, files } => {
                     let spec = Arc::clone(&entry.spec);
-                    let ran =
-                        run_blocking(move || prompt(&entry.spec, tree.as_ref(), &folder, &files, arguments)).await;
-                    ran.unwrap_or_else(|error| error.into_outcome(&spec))
+                    let instructions = match Instructions::of(&self.tools, Arc::clone(&spec), &call).await {
+                        Ok(instructions) => instructions,
+                        Err(error) => return error.into_outcome(&spec),
+                    };
+                    let ran = run_blocking(move || prompt(&instructions, tree.as_ref(), &folder, &files, arguments));
+                    ran.await.unwrap_or_else(|error| error.into_outcome(&spec))
                 }
             }
         })
@@ -258,8 +267,31 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     }
 }
 
+/// A prompt skill with its body, in which the values of the state stand.
+struct Instructions {
+    spec: Arc<SkillSpec>,
+    body: Result<String, Unset>,
+    /// The origins of the values.
+    origins: Vec<String>,
+}
+
+impl Instructions {
+    /// Fills the body. A dollar of a value is escaped, so that a value names no argument.
+    async fn of(tools: &Tools, spec: Arc<SkillSpec>, call: &SkillCall) -> Result<Self, SkillError> {
+        let (mut values, mut origins) = (BTreeMap::new(), BTreeSet::new());
+        for placeholder in placeholders(&spec.body).into_iter().filter(|found| !found.is_escaped) {
+            let Some(StateText { text, origin }) = state::value(tools, call, &placeholder.key).await? else { continue };
+            origins.extend(origin.iter().cloned());
+            values.insert(placeholder.key, StateText { text: text.replace('$', "\\$"), origin });
+        }
+        let body = fill(&spec.body, &Frames::of(call.task), &|key| values.get(key).cloned());
+        Ok(Self { spec, body, origins: origins.into_iter().collect() })
+    }
+}
+
 /// A prompt skill's instructions with their arguments, one of its supporting files, or its end.
-fn prompt(spec: &SkillSpec, tree: &dyn Tree, folder: &str, files: &[String], arguments: Value) -> Ran {
+fn prompt(of: &Instructions, tree: &dyn Tree, folder: &str, files: &[String], arguments: Value) -> Ran {
+    let Instructions { spec, body, origins } = of;
     let args = decode_prompt(arguments)?;
     let name = &spec.name;
     if args.done {
@@ -275,7 +307,17 @@ fn prompt(spec: &SkillSpec, tree: &dyn Tree, folder: &str, files: &[String], arg
         let text = tree.read_in(folder, file)?;
         return Ok(Outcome::success(text).with_evidence(json!({"skill": name, "file": file})));
     }
-    let mut text = substitute(&spec.body, args.args.as_deref().unwrap_or_default());
+    if let Err(Unset(keys)) = body {
+        let first = keys.first().map_or("", String::as_str);
+        let what = format!(
+            "The skill {name} needs values that are not set: {}. Set them first, such as with `state.set --key {first}`, or by \
+             `annie state set {first} VALUE`.",
+            keys.join(", ")
+        );
+        return Err(SkillError::Unset(what));
+    }
+    let body = body.as_deref().unwrap_or_default();
+    let mut text = substitute(body, args.args.as_deref().unwrap_or_default());
     if !files.is_empty() {
         let list: Vec<String> = files.iter().map(|f| format!("- {f}")).collect();
         text.push_str(&format!("\n\nSupporting files (read one with --file PATH):\n{}", list.join("\n")));
@@ -286,7 +328,8 @@ fn prompt(spec: &SkillSpec, tree: &dyn Tree, folder: &str, files: &[String], arg
         SkillFormat::Prompt { context: PromptContext::Fork, .. } => SkillChange::Fork(active),
         SkillFormat::Prompt { .. } | SkillFormat::Command => SkillChange::Begin(active),
     };
-    Ok(Outcome::success(content).with_evidence(json!({"skill": name})).with_skill_change(change))
+    let outcome = Outcome::success(content).with_evidence(json!({"skill": name})).with_origins(origins.clone());
+    Ok(outcome.with_skill_change(change))
 }
 
 /// The skill as it stays active with these instructions.

@@ -160,6 +160,7 @@ pub fn skill(name: &str, effect: Effect, external: bool) -> SkillSpec {
         timeout_ms: 2_000,
         alternatives: Vec::new(),
         fallback: std::collections::BTreeMap::new(),
+        is_ready: false,
         format: SkillFormat::Command,
         source: "test".to_owned(),
     }

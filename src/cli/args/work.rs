@@ -319,6 +319,47 @@ pub enum Cron {
     },
 }
 
+/// `annie state`
+#[derive(Debug, Subcommand)]
+pub enum State {
+    /// List the values that you see
+    List {
+        /// Also those of this conversation
+        #[arg(long, value_name = "ID")]
+        conversation: Option<String>,
+    },
+    /// Show a value; with --json also its last changes
+    Get {
+        /// user:name, app:name, or name with --conversation
+        key: String,
+        /// The conversation of a key without a prefix
+        #[arg(long, value_name = "ID")]
+        conversation: Option<String>,
+    },
+    /// Set a value
+    Set {
+        /// user:name, app:name, or name with --conversation
+        key: String,
+        /// The value
+        #[arg(required = true, num_args = 1..)]
+        value: Vec<String>,
+        /// The conversation of a key without a prefix
+        #[arg(long, value_name = "ID")]
+        conversation: Option<String>,
+        /// The value is JSON and not a text
+        #[arg(long)]
+        parse: bool,
+    },
+    /// Delete a value
+    Delete {
+        /// user:name, app:name, or name with --conversation
+        key: String,
+        /// The conversation of a key without a prefix
+        #[arg(long, value_name = "ID")]
+        conversation: Option<String>,
+    },
+}
+
 /// `annie reminders`
 #[derive(Debug, Subcommand)]
 pub enum Reminders {

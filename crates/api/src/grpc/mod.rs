@@ -35,7 +35,7 @@ use tonic_health::{
 use crate::{api::AppState, auth::Caller, error::ApiError, ops};
 
 /// The services with a health status; the empty name is the whole server.
-pub(crate) const SERVICES: [&str; 21] = [
+pub(crate) const SERVICES: [&str; 22] = [
     "",
     "annie.v1.Chat",
     "annie.v1.Jobs",
@@ -51,6 +51,7 @@ pub(crate) const SERVICES: [&str; 21] = [
     "annie.v1.Conversations",
     "annie.v1.Actors",
     "annie.v1.Skills",
+    "annie.v1.State",
     "annie.v1.Workflows",
     "annie.v1.Events",
     "annie.v1.Replay",
@@ -105,7 +106,7 @@ pub(crate) fn routes(state: &AppState) -> Router {
 
 /// Services whose methods are all in the table of operations. Their routes have the pattern of the generated services, by which
 /// the guard knows that the path is a method.
-const TABLE_ONLY: [&str; 14] = [
+const TABLE_ONLY: [&str; 15] = [
     "annie.v1.Jobs",
     "annie.v1.DeadLetters",
     "annie.v1.Approvals",
@@ -115,6 +116,7 @@ const TABLE_ONLY: [&str; 14] = [
     "annie.v1.Reminders",
     "annie.v1.Conversations",
     "annie.v1.Skills",
+    "annie.v1.State",
     "annie.v1.Workflows",
     "annie.v1.Usage",
     "annie.v1.Replay",

@@ -25,6 +25,7 @@ mod scheduler;
 mod schedules;
 mod settings;
 pub mod skills;
+mod state;
 pub mod tasks;
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,7 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     schedules::table,
     reminders::table,
     skills::table,
+    state::table,
     workflows::table,
     data::table,
     events::table,

@@ -1,6 +1,7 @@
 //! Classification: the scheduling class of a task, derived from its source and words, never by a model, which would take
 //! seconds for every message [S3 5.2.2] [S3 13]. Also the influence of the user's mood on the class.
 
+mod fulfilled;
 mod intent;
 mod mood;
 mod phrases;
@@ -8,6 +9,7 @@ mod spoken;
 #[cfg(test)]
 mod tests;
 
+pub use fulfilled::{Fulfilment, fulfils};
 pub use intent::{Intent, intent};
 pub use mood::{Brevity, Emotion, INTENSITY_MIN, INTENSITY_SURE, Mood, QUEUE_SHIFT_MS_MAX, mood};
 

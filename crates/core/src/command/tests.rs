@@ -30,6 +30,7 @@ fn skill(name: &str, args: Vec<ArgSpec>) -> SkillSpec {
         timeout_ms: 30_000,
         alternatives: Vec::new(),
         fallback: std::collections::BTreeMap::new(),
+        is_ready: false,
         format: SkillFormat::Command,
         source: "bundled".into(),
     }

@@ -20,6 +20,7 @@ fn spec(name: &str, alternatives: &[&str]) -> SkillSpec {
         timeout_ms: 30_000,
         alternatives: alternatives.iter().map(|name| (*name).to_owned()).collect(),
         fallback: std::collections::BTreeMap::new(),
+        is_ready: false,
         format: crate::skill::SkillFormat::Command,
         source: "bundled".to_owned(),
     }

@@ -23,6 +23,9 @@ pub struct JudgedCalls {
     /// The calls that wait for hooks outside the kernel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<AskedHooks>,
+    /// Whether the texts of these calls, if all of them succeed, are the answer as they are.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub are_answer: bool,
 }
 
 impl JudgedCalls {

@@ -255,6 +255,7 @@ fn run(run: &AgentRun) -> RunState {
     };
     let ending = run.ending().map(|ending| match ending {
         Ending::Output(_) => "output",
+        Ending::Ready(_) => "ready",
         Ending::Tripped(_) => "limit",
         Ending::GaveUp(_) => "gave_up",
         Ending::Silent(_) => "silent",

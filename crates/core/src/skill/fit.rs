@@ -325,6 +325,7 @@ mod tests {
             timeout_ms: 1,
             alternatives: Vec::new(),
             fallback: std::collections::BTreeMap::new(),
+            is_ready: false,
             format: SkillFormat::Command,
             source: "bundled".to_owned(),
         }

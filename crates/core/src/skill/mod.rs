@@ -117,6 +117,9 @@ pub struct SkillSpec {
     /// What follows its failures, by kind, in place of the usual chains.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fallback: Chains,
+    /// Whether the text of a successful run is an answer for a person as it is, so that no model need repeat it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_ready: bool,
     /// The format.
     pub format: SkillFormat,
     /// The origin: `bundled`, a path relative to the data folder, or what another source of skills calls it.

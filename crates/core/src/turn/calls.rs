@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{
     policy::{self, CallBudget, Counters, ShownResult},
+    ready::ReadyText,
     run::{AgentRun, LastRead, OpenCall, Phase, RunKind},
 };
 use crate::{
@@ -56,7 +57,15 @@ const CUT_IN_DOUBT: &str =
 
 impl OpenCall {
     fn new(call: &ResolvedCall) -> Self {
-        Self { call: call.clone(), result: None, started: false, refused: false, warning: None, hooks: Vec::new() }
+        Self {
+            call: call.clone(),
+            result: None,
+            started: false,
+            refused: false,
+            warning: None,
+            hooks: Vec::new(),
+            ready: ReadyText::Unwanted,
+        }
     }
 
     /// The planned skill run, if the call is one.
@@ -70,6 +79,12 @@ impl OpenCall {
             | Action::ControlAgent { .. }
             | Action::Caller => None,
         }
+    }
+
+    /// Takes the outcome of its skill, and the text that the model sees of it.
+    fn end(&mut self, shown: String, outcome: &Outcome) {
+        self.result = Some(with_warning(shown, self.warning.as_deref()));
+        self.ready = std::mem::take(&mut self.ready).with(outcome);
     }
 
     /// One line for a report.
@@ -122,6 +137,7 @@ impl AgentRun {
                 }
                 self.apply(&mut next, verdict);
                 next.hooks = judged.hooks_of(&call.id).to_vec();
+                next.ready = if judged.are_answer { ReadyText::Awaited } else { ReadyText::Unwanted };
             }
             let starts_with = |text: &str| next.result.as_ref().is_some_and(|result| result.starts_with(text));
             self.found_done |= starts_with(DONE_ALREADY);
@@ -240,7 +256,6 @@ impl AgentRun {
         let (shown, cut) = self.cut_result(&text).unzip();
         let shown = shown.map_or_else(|| clip(&text, bytes_max), Cow::Owned);
         let shown = format!("{shown}{advice}{notes}");
-        let warning = open.warning.clone();
         let has_effect = open.has_effect();
         let is_read = open.planned().is_some_and(|p| p.effect == Effect::Read);
         let is_external = open.planned().is_some_and(|p| p.external);
@@ -268,7 +283,7 @@ impl AgentRun {
             self.last_read = None;
         }
         if let Some(open) = self.awaited(intent) {
-            open.result = Some(with_warning(shown, warning.as_deref()));
+            open.end(shown, outcome);
         }
         if let Some(cut) = cut {
             self.keep_cut(cut);

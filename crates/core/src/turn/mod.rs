@@ -28,6 +28,7 @@ mod overflow;
 mod policy;
 mod provenance;
 mod quotes;
+mod ready;
 mod rejected;
 mod report;
 mod request;

@@ -62,6 +62,8 @@ pub(super) fn history_text(turn: &Turn, end: FinalEvent<'_>) -> String {
             let shown = if is_clean && turn.doubts().is_empty() { first_line(text) } else { text.to_owned() };
             format!("[This request failed: {shown}]")
         }
+        // A list of to-dos may have the words of a refusal.
+        FinalEvent::Answered { text, .. } if matches!(turn.main.ending(), Some(Ending::Ready(_))) => text.to_owned(),
         FinalEvent::Answered { text, .. } if is_clean && truth::refuses(text) => MODEL_DECLINED.to_owned(),
         FinalEvent::Answered { text, .. } => text.to_owned(),
     }
@@ -114,8 +116,8 @@ pub(super) fn of_agent(run: &AgentRun, ending: &Ending) -> (ReportStatus, String
         Ending::Silent(_) => (ReportStatus::Completed, text_with_effects(run, "")),
         Ending::GaveUp(why) => (ReportStatus::Failed, of_run(why, run)),
         Ending::ModelFailed(error) => (ReportStatus::Failed, of_run(&error.to_string(), run)),
-        // Only the main agent runs for a program.
-        Ending::Called(text, _) | Ending::Unfit(text) | Ending::StepFailed(text) => {
+        // Only the main agent runs for a program, and only its calls are an answer.
+        Ending::Ready(text) | Ending::Called(text, _) | Ending::Unfit(text) | Ending::StepFailed(text) => {
             (ReportStatus::Failed, of_run(text, run))
         }
     }
@@ -186,6 +188,11 @@ pub(super) fn final_answer(turn: &Turn, text: &str) -> (String, AnswerOutcome) {
         Some(line) => (format!("{text}\n\n{line}"), AnswerOutcome::Done),
         None => (text, AnswerOutcome::Done),
     }
+}
+
+/// The answer of a turn that shows the texts of its skills as they are.
+pub(super) fn ready_answer(turn: &Turn, text: &str) -> String {
+    with_suggestion(&with_doubts(text.to_owned(), turn), &turn.facts.suggestion)
 }
 
 /// An answer, followed by the in-doubt effects that it does not mention itself.

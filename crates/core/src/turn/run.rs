@@ -1,6 +1,7 @@
 //! The loop of one agent: model rounds and calls alternate until the agent has an answer. The main agent, which answers the
 //! user, and the sub-agents use the same code with different kinds and limits.
 
+mod ending;
 mod failure;
 mod fold;
 mod handed_in;
@@ -12,10 +13,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use ending::Ending;
 pub(super) use reporting::report_format;
 pub(in crate::turn) use steps::{COLLECT, DISPATCH};
 
-use super::{cut::CutResults, markup, output::OutputLimit, provenance::Provenance, truth};
+use super::{
+    cut::CutResults,
+    markup,
+    output::OutputLimit,
+    provenance::Provenance,
+    ready::{self, ReadyText},
+    truth,
+};
 use crate::{
     caller::AnswerFormat,
     context::Frames,
@@ -24,7 +33,7 @@ use crate::{
     ids::AgentId,
     limits::SubAgentInterface,
     loop_guard::LoopGuard,
-    message::{Finish, Message, ModelError, ToolCall, Usage},
+    message::{Finish, Message, Usage},
     plan::AgentSteer,
     receipt::Receipt,
     skill::{CallStyle, Confinement},
@@ -132,28 +141,9 @@ pub struct OpenCall {
     /// The hooks outside the kernel that must still decide before the call is made, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<String>,
-}
-
-/// How a run ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ending {
-    /// The agent gave its final text.
-    Output(String),
-    /// The agent reached a limit; the text names the limit.
-    Tripped(String),
-    /// The agent repeated itself without progress, or its model gave nothing usable; the text gives the reason.
-    GaveUp(String),
-    /// The agent ended without a final text; the text gives the reason.
-    Silent(String),
-    /// Its model failed.
-    ModelFailed(ModelError),
-    /// The agent called tools of the program that the turn runs for. The text stands beside the calls in the reply.
-    Called(String, Vec<ToolCall>),
-    /// The answer did not have the requested format, even after a correction; the text gives the reason.
-    Unfit(String),
-    /// A step of its workflow failed, and no route was for that; the text gives the reason.
-    StepFailed(String),
+    /// What is known about its text as a part of the answer.
+    #[serde(default, skip_serializing_if = "ReadyText::is_unwanted")]
+    pub(super) ready: ReadyText,
 }
 
 /// The phase of a run.
@@ -632,6 +622,10 @@ impl AgentRun {
         }
         if self.guard.is_spent() {
             self.end(Ending::GaveUp("The same call came up again and again without progress.".to_owned()));
+            return;
+        }
+        if let Some(text) = ready::answer_of(&calls) {
+            self.end(Ending::Ready(text));
             return;
         }
         // Commands after a failed one did not run and returned their calls, so the limit may not be reached after all.

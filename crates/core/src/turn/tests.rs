@@ -27,6 +27,7 @@ mod policies;
 mod prompts;
 mod properties;
 mod provider_state;
+mod ready;
 mod refused;
 mod rejected;
 mod retries;

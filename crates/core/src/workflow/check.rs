@@ -207,7 +207,7 @@ impl Checker<'_> {
             Reference::Item(_) if !has_item => {
                 self.problem(id, "`{item}` has a meaning in a step with `each` only", "name another value");
             }
-            Reference::Item(_) | Reference::Now | Reference::Today => {}
+            Reference::Item(_) | Reference::Now | Reference::Today | Reference::State { .. } => {}
         }
     }
 

@@ -9,7 +9,7 @@ mod run;
 mod show;
 mod template;
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -18,6 +18,7 @@ use crate::{
     command::{Resolution, resolve},
     people::for_people,
     skill::{ArgSpec, Effect, SkillFormat, SkillSet, SkillSpec},
+    state::StateText,
 };
 
 pub use check::problems_with;
@@ -207,6 +208,9 @@ pub struct WorkflowStart {
     /// The limits of the run.
     #[serde(default)]
     pub limits: WorkflowLimits,
+    /// The values of the state that its texts name, when the turn began.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub state: BTreeMap<String, StateText>,
 }
 
 impl Workflow {
@@ -230,6 +234,7 @@ impl Workflow {
             timeout_ms: 0,
             alternatives: Vec::new(),
             fallback: std::collections::BTreeMap::new(),
+            is_ready: false,
             format: SkillFormat::Command,
             source: WORKFLOW.to_owned(),
         }
@@ -247,6 +252,7 @@ impl Workflow {
                 definition: serde_json::to_string(self).unwrap_or_default(),
                 arguments: arguments.to_string(),
                 limits: limits.clone(),
+                state: BTreeMap::new(),
             }),
             Resolution::Help(text) => Err(text),
             // A person or a program called the workflow, and no model reads this.

@@ -18,6 +18,7 @@ use crate::{
     outcome::{Outcome, Status},
     plan::first_line,
     receipt::fingerprint,
+    state::{StateKey, StateText},
 };
 
 /// Steps without calls in one run after which it is ended: a file whose loops make no calls must not keep its Engine busy.
@@ -265,6 +266,9 @@ pub struct WorkflowRun {
     /// The effects of earlier attempts that no call of this one has met yet, oldest first. Each of them answers one equal call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     done_before: Vec<StepDone>,
+    /// The values of the state when the run began, and those that it has set since.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    values: BTreeMap<String, StateText>,
     state: RunState,
 }
 
@@ -288,6 +292,7 @@ impl WorkflowRun {
             moves: 0,
             last: String::new(),
             done_before: Vec::new(),
+            values: start.state.clone(),
             state: RunState::Failed("the definition of the workflow cannot be read".to_owned()),
         };
         for arg in run.workflow.args.clone() {
@@ -348,6 +353,9 @@ impl WorkflowRun {
         let bytes_max = self.limits.value_bytes_max as usize;
         let RunState::Acting(acting) = &mut self.state else { return };
         if let Some(call) = acting.calls.iter_mut().find(|call| call.id == call_id && call.result.is_none()) {
+            if let (CallWork::Skill { skill, args }, StepOutcome::Ok) = (&call.work, result.outcome) {
+                note_state(&mut self.values, skill, args);
+            }
             call.result = Some(result.bounded(bytes_max));
         }
     }
@@ -566,7 +574,8 @@ impl WorkflowRun {
 
     fn values<'a>(&'a self, item: Option<&'a Value>) -> Values<'a> {
         let (args, results, passes, visits) = (&self.args, &self.results, &self.passes, &self.visits);
-        Values { args, results, passes, visits, now: &self.now, item, bytes_max: self.limits.value_bytes_max as usize }
+        let (state, bytes_max) = (&self.values, self.limits.value_bytes_max as usize);
+        Values { args, results, passes, visits, now: &self.now, item, state, bytes_max }
     }
 
     /// The text of the step whose calls ended last.
@@ -576,6 +585,20 @@ impl WorkflowRun {
 
     fn or_done(&self, text: String) -> String {
         if text.trim().is_empty() { format!("The workflow {} is done.", self.workflow.name) } else { text }
+    }
+}
+
+/// Notes what a call has changed in the state. The value may be what a step returned, so it counts as text of others.
+fn note_state(values: &mut BTreeMap<String, StateText>, skill: &str, args: &Map<String, Value>) {
+    let text = |name: &str| args.get(name).and_then(Value::as_str);
+    let Some(key) = text("key").and_then(|key| StateKey::parse(key).ok()) else { return };
+    match (skill, text("value")) {
+        ("state.set", Some(value)) => {
+            let value = StateText { text: value.to_owned(), origin: vec![skill.to_owned()] };
+            values.insert(key.to_string(), value);
+        }
+        ("state.delete", _) => drop(values.remove(&key.to_string())),
+        _ => {}
     }
 }
 

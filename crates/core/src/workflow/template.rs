@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::run::StepResult;
-use crate::context::{clip, is_clipped};
+use crate::{
+    context::{clip, is_clipped},
+    state::{StateKey, StateText},
+};
 
 /// The fields of a step that a template may name.
 const STEP_FIELDS: [&str; 6] = ["result", "evidence", "status", "error", "passes", "visits"];
@@ -33,6 +36,11 @@ pub(super) enum Reference<'a> {
     Item(&'a str),
     Now,
     Today,
+    /// A value of the state; with a question mark it may be missing.
+    State {
+        key: &'a str,
+        is_optional: bool,
+    },
 }
 
 /// The values that templates name.
@@ -45,6 +53,8 @@ pub(super) struct Values<'a> {
     /// The local time when the run began: `2026-02-18 14:05 Wednesday`.
     pub now: &'a str,
     pub item: Option<&'a Value>,
+    /// The values of the state, by key with its prefix.
+    pub state: &'a BTreeMap<String, StateText>,
     pub bytes_max: usize,
 }
 
@@ -65,6 +75,14 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
         let Some(end) = inside.find('}') else {
             return Err(format!("`{}` has no closing brace", &rest[at..at + rest[at..].len().min(30)]));
         };
+        if is_state(inside) && rest[..at].ends_with('{') && inside[end + 1..].starts_with('}') {
+            // Doubled braces stand for the text in single ones.
+            pieces.push(Piece::Text(&rest[..at - 1]));
+            pieces.push(Piece::Text(&rest[at..at + end + 2]));
+            rest = &inside[end + 2..];
+            from = 0;
+            continue;
+        }
         if at > 0 {
             pieces.push(Piece::Text(&rest[..at]));
         }
@@ -80,6 +98,14 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
 
 fn begins_placeholder(inside: &str) -> bool {
     ["args.", "steps.", "item}", "item.", "now}", "today}"].iter().any(|begin| inside.starts_with(begin))
+        || is_state(inside)
+}
+
+/// Whether a placeholder names a value of the state. Its prefix is explicit.
+fn is_state(inside: &str) -> bool {
+    let name = inside.split('}').next().unwrap_or_default();
+    let name = name.strip_suffix('?').unwrap_or(name);
+    name.contains(':') && StateKey::parse(name).is_ok_and(|key| key.to_string() == name)
 }
 
 /// Reads the inside of a placeholder.
@@ -91,6 +117,10 @@ pub(super) fn reference(inside: &str) -> Result<Reference<'_>, String> {
         "item" => return Ok(Reference::Item("")),
         "now" => return Ok(Reference::Now),
         "today" => return Ok(Reference::Today),
+        _ if is_state(inside) => {
+            let key = inside.strip_suffix('?');
+            return Ok(Reference::State { key: key.unwrap_or(inside), is_optional: key.is_some() });
+        }
         _ => {}
     }
     if let Some(path) = inside.strip_prefix("item.") {
@@ -124,10 +154,22 @@ impl Values<'_> {
             }
             Reference::Now => Ok(Some(self.now.into())),
             Reference::Today => Ok(Some(self.now.split(' ').next().unwrap_or_default().into())),
+            Reference::State { key, is_optional } => match self.state.get(key) {
+                Some(value) => Ok(Some(value.text.clone().into())),
+                None if is_optional => Ok(None),
+                None => Err(format!(
+                    "{key} is not set (`annie state set {key} VALUE`, or `{{{key}?}}` if it may be missing)"
+                )),
+            },
             Reference::Step { id, field: "passes", .. } => Ok(Some(self.passes.get(id).copied().unwrap_or(0).into())),
             Reference::Step { id, field: "visits", .. } => Ok(Some(self.visits.get(id).copied().unwrap_or(0).into())),
             Reference::Step { id, field, path } => self.of_step(id, field, path).map(Some),
         }
+    }
+
+    /// Whether the author of a value had read text of others.
+    fn is_of_others(&self, key: &str) -> bool {
+        self.state.get(key).is_some_and(|value| !value.origin.is_empty())
     }
 
     fn of_step(&self, id: &str, field: &str, path: &str) -> Result<Value, String> {
@@ -188,6 +230,9 @@ impl Values<'_> {
                             text.push_str(&framed(id, &value));
                         }
                         (Reference::Item(_), Some(framed)) => text.push_str(&framed("item", &value)),
+                        (Reference::State { key, .. }, Some(framed)) if self.is_of_others(key) => {
+                            text.push_str(&framed(key, &value));
+                        }
                         _ => text.push_str(&value),
                     }
                 }

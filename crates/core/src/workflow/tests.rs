@@ -422,6 +422,7 @@ fn erased_definition_gives_a_run_that_fails() {
         definition: "[redacted by erasure]".to_owned(),
         arguments: "[redacted by erasure]".to_owned(),
         limits: WorkflowLimits::default(),
+        state: BTreeMap::new(),
     };
     let run = WorkflowRun::begin(&start, "", &Frames::default());
     assert_eq!(run.next(), Next::Fail("the definition of the workflow cannot be read"));

@@ -250,6 +250,7 @@ fn manual(line: &str) -> SkillManual {
         timeout_ms: 1,
         alternatives: Vec::new(),
         fallback: std::collections::BTreeMap::new(),
+        is_ready: false,
         format: annie_core::skill::SkillFormat::Command,
         source: String::new(),
     };

@@ -7,6 +7,7 @@ pub(crate) mod notes;
 mod python;
 pub(crate) mod schedules;
 mod shell;
+pub(crate) mod state;
 mod system;
 pub(crate) mod tasks;
 pub(crate) mod web;
@@ -38,6 +39,10 @@ pub(crate) static ALL: &[Builtin] = &[
     builtin::<schedules::create::Create>(),
     builtin::<schedules::list::List>(),
     builtin::<shell::run::Run>(),
+    builtin::<state::delete::Delete>(),
+    builtin::<state::get::Get>(),
+    builtin::<state::list::List>(),
+    builtin::<state::set::Set>(),
     builtin::<system::r#await::Await>(),
     builtin::<system::build_skill::BuildSkill>(),
     builtin::<system::help::Help>(),

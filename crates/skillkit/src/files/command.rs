@@ -24,7 +24,11 @@ pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
 /// The file that describes a domain.
 pub(crate) const DOMAIN_FILE: &str = "_domain.md";
 
-const KEYS: [&str; 16] = [
+/// Says that the skill's result is an answer for a person as it is.
+const ANSWER: &str = "answer";
+/// The only value of that key.
+const READY: &str = "ready";
+const KEYS: [&str; 17] = [
     "name",
     "description",
     "effect",
@@ -38,6 +42,7 @@ const KEYS: [&str; 16] = [
     "network",
     "alternatives",
     "fallback",
+    ANSWER,
     times::SCHEDULE,
     times::TIMEZONE,
     BUILT,
@@ -58,6 +63,7 @@ pub(crate) struct CommandFile {
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) alternatives: Vec<String>,
     pub(crate) fallback: BTreeMap<ErrorKind, Vec<Step>>,
+    pub(crate) is_ready: bool,
     pub(crate) handler: Option<String>,
     pub(crate) script: Option<ScriptFile>,
     pub(crate) request: Option<RequestFile>,
@@ -96,6 +102,7 @@ pub(crate) fn read(
     let external = front.flag("external", report);
     let timeout_ms = timeout_ms(&front, report);
     let (alternatives, fallback) = (alternatives(&front, &own, report), fallback(&front, report));
+    let is_ready = is_ready(&front, external, report);
     let handler = front.text("handler", report);
     let script = script::read(&front, place, report);
     let request = request::read(&front, effect, report);
@@ -121,6 +128,7 @@ pub(crate) fn read(
         timeout_ms,
         alternatives,
         fallback,
+        is_ready,
         handler,
         script,
         request,
@@ -190,6 +198,22 @@ fn effect(front: &Frontmatter, report: &mut Report) -> Option<Effect> {
         report.error(front.line_of("effect"), format!("`effect: {word}` is unknown"), fix);
     }
     effect
+}
+
+/// Whether the result is an answer for a person as it is. A text from another machine is never shown in Annie's own words.
+fn is_ready(front: &Frontmatter, external: Option<bool>, report: &mut Report) -> bool {
+    let Some(word) = front.text(ANSWER, report) else { return false };
+    let line = front.line_of(ANSWER);
+    if word != READY {
+        report.error(line, format!("`answer: {word}` is unknown"), "write `answer: ready`, or leave it out");
+    }
+    let is_outside = external == Some(true)
+        || front.get("request").is_some()
+        || front.get("network").and_then(scalar).as_deref() == Some("true");
+    if is_outside {
+        report.error(line, "`answer: ready` does not go with results from other machines", "leave it out");
+    }
+    word == READY && !is_outside
 }
 
 /// The skills that may stand in for this one: a name, or a list of names.

@@ -239,6 +239,7 @@ fn prompt_item(
         timeout_ms: TIMEOUT_MS,
         alternatives: Vec::new(),
         fallback: std::collections::BTreeMap::new(),
+        is_ready: false,
         format: SkillFormat::Prompt {
             context: file.context,
             user_invocable: file.user_invocable,
@@ -289,6 +290,7 @@ fn command_item(file: CommandFile, source: String, report: &mut Report) -> Optio
         timeout_ms: file.timeout_ms.unwrap_or(TIMEOUT_MS),
         alternatives: file.alternatives,
         fallback: file.fallback,
+        is_ready: file.is_ready,
         format: SkillFormat::Command,
         source,
     };
@@ -318,6 +320,7 @@ fn script_item(
         timeout_ms: file.timeout_ms.unwrap_or(TIMEOUT_MS),
         alternatives: file.alternatives,
         fallback: file.fallback,
+        is_ready: file.is_ready,
         format: SkillFormat::Command,
         source,
     };
@@ -345,6 +348,7 @@ fn request_item(
         timeout_ms: file.timeout_ms.unwrap_or(TIMEOUT_MS),
         alternatives: file.alternatives,
         fallback: file.fallback,
+        is_ready: file.is_ready,
         format: SkillFormat::Command,
         source,
     };

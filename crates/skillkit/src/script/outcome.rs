@@ -105,6 +105,7 @@ mod tests {
             timeout_ms: 1_000,
             alternatives: Vec::new(),
             fallback: std::collections::BTreeMap::new(),
+            is_ready: false,
             format: SkillFormat::Command,
             source: "x".to_owned(),
         }

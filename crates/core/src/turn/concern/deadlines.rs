@@ -235,7 +235,10 @@ impl Turn {
     pub(in crate::turn) fn overdue(&self, now: Now) -> Option<Decision> {
         const LATE: &str = "It took longer than it may.";
         // A finished answer is delivered even after the deadline.
-        let is_answered = matches!(self.main.ending(), Some(Ending::Output(_))) && !self.agents.owes_results;
+        let is_answered = match self.main.ending() {
+            Some(Ending::Output(_)) => !self.agents.owes_results,
+            ending => matches!(ending, Some(Ending::Ready(_))),
+        };
         if !self.clock.hard_passed || is_answered {
             return None;
         }

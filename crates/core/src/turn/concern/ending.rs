@@ -230,6 +230,7 @@ impl Turn {
                 };
                 Some(self.main(answered(text, is_paused, outcome).with_spoken(spoken)))
             }
+            Ending::Ready(text) => Some(self.show_ready(text)),
             Ending::Called(text, calls) => {
                 let mut body = EventBody::answered(report::with_progress(text, self).trim());
                 if let EventBody::Answered { usage, finish, calls: handed_over, .. } = &mut body {

@@ -70,6 +70,7 @@ impl Turn {
             self.main.failed_for_good(error);
         } else {
             is_result = self.main.fold(event_at, body);
+            self.judge_ready();
         }
         if body.round_end().is_some() {
             // A cut answer without its continuation is still an answer, and waits for its agents like any other.

@@ -40,6 +40,7 @@ pub fn skill(name: &str, effect: Effect, args: &[(&str, bool)]) -> SkillSpec {
         timeout_ms: 30_000,
         alternatives: Vec::new(),
         fallback: std::collections::BTreeMap::new(),
+        is_ready: false,
         format: SkillFormat::Command,
         source: "bundled".to_owned(),
     }

@@ -8,8 +8,8 @@ use super::script::{agent, reply, skills};
 use crate::{
     context::framed,
     event::{
-        AgentReport, Event, EventBody, FinalEvent, Inbound, Mode, NewEvent, Priority, PromptFacts, ReportStatus,
-        ResumeCause,
+        AgentReport, Event, EventBody, FinalEvent, Inbound, JudgedCalls, Mode, NewEvent, Priority, PromptFacts,
+        ReportStatus, ResumeCause,
     },
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
     limits::{Deadlines, TurnLimits},
@@ -346,6 +346,8 @@ impl World {
         let agent = self.conv.main_agent(self.task()).expect("a turn is under way");
         let calls = agent.resolve(reply, &self.skills);
         let judged = agent.judge_by(&self.policies, &calls, self.now.plus_ms(1));
+        let judged =
+            judged.map(|judged| JudgedCalls { are_answer: agent.are_answer(&calls, &judged, &self.skills), ..judged });
         let body = replied(round, reply, calls).with_verdicts(judged);
         self.record(self.task(), AgentId::orchestrator(), body);
     }
