@@ -6,7 +6,7 @@ use std::{
 };
 
 use annie_core::{hidden::visible, ports::Catalog};
-use annie_skillkit::{DecisionError, SkillDecision, SkillTemplate};
+use annie_skillkit::{DecisionError, Problem, SkillDecision, SkillTemplate};
 use serde_json::{Value, json};
 
 use super::{
@@ -85,10 +85,18 @@ async fn built(site: &Site) -> Result<Vec<Value>, Failure> {
 pub async fn show(site: &Site, name: &str) -> Result<(), Failure> {
     let found = built(site).await?.into_iter().find(|skill| skill["name"] == name);
     let detail = match site.server().await? {
-        Some(client) => client.get(&format!("/api/v1/skills/{}", encoded(name))).await?,
+        Some(client) => {
+            let found = client.get(&format!("/api/v1/skills/{}", encoded(name))).await;
+            found.map_err(
+                |failure| if failure.exit == Exit::NotFound { not_loaded(site, name, failure) } else { failure },
+            )?
+        }
         None => match catalog(site).skills().get(name) {
             Some(spec) => json!(SkillDetail::from(spec.clone())),
-            None => return Err(Failure::new(Exit::NotFound, format!("there is no skill {name:?}"))),
+            None => {
+                let failure = Failure::new(Exit::NotFound, format!("there is no skill {name:?}"));
+                return Err(not_loaded(site, name, failure));
+            }
         },
     };
     if site.console.is_json() {
@@ -100,6 +108,20 @@ pub async fn show(site: &Site, name: &str) -> Result<(), Failure> {
         return site.console.line(&format!("\n{}", text(&detail, "help")));
     };
     describe(site, &built)
+}
+
+/// The failure to find a skill. If this machine has its file, the failure says why that is not loaded.
+fn not_loaded(site: &Site, name: &str, failure: Failure) -> Failure {
+    let is_its = |problem: &Problem| {
+        let path = problem.file.strip_suffix(".md").unwrap_or(&problem.file).replace('/', ".");
+        path.strip_suffix(".SKILL").unwrap_or(&path) == name
+    };
+    let why: Vec<String> = catalog(site).problems().iter().filter(|p| is_its(p)).map(Problem::to_string).collect();
+    if why.is_empty() {
+        return failure.fix("`annie skills list` shows all");
+    }
+    let what = format!("there is no skill {name:?}, because its file is not loaded:\n{}", tame(&why.join("\n")));
+    Failure::new(Exit::NotFound, what).fix("each line above has a fix; `annie skills validate` checks all files")
 }
 
 fn text(value: &Value, key: &str) -> String {
