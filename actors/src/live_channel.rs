@@ -36,7 +36,7 @@ impl LiveChannel {
         let row = self.store.task(Scope::Operator, text.task).await;
         let row = row.map_err(|error| DeliveryError::Retry { after_ms: 0, why: error.to_string() })?;
         // A user who scheduled work for later does not wait for it, however urgent it is when it runs.
-        let is_awaited = |row: TaskRow| row.state.is_ended() && row.not_before.is_none() && row.after.is_empty();
+        let is_awaited = |row: TaskRow| row.not_before.is_none() && row.after.is_empty();
         Ok(if row.is_none_or(is_awaited) { Delivered::Received } else { Delivered::NotReachable })
     }
 }

@@ -45,7 +45,8 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     let address = Address::of(at).with_admin(admin.as_ref().map(|admin| admin.at));
     let assembled = boot::assemble(&site.loaded, &site.folder).await?;
     introduce(site);
-    let auth = match admitted(site, &assembled, at.ip().is_loopback()).await {
+    let listens_at = [Some(at), admin.as_ref().map(|admin| admin.at)];
+    let auth = match admitted(site, &assembled, &listens_at).await {
         Ok(auth) => auth,
         Err(failure) => {
             assembled.stop().await;
@@ -195,18 +196,22 @@ fn run_beside(site: &Site, kernel: &Kernel, metrics: Option<PrometheusHandle>) {
     }
 }
 
-/// Checks whether the existing keys allow to serve this address.
-async fn admitted(site: &Site, assembled: &boot::Assembled, is_loopback: bool) -> Result<Arc<Auth>, Failure> {
+/// Checks whether the existing keys allow to serve these addresses.
+async fn admitted(
+    site: &Site,
+    assembled: &boot::Assembled,
+    listens_at: &[Option<SocketAddr>],
+) -> Result<Arc<Auth>, Failure> {
     let kernel = &assembled.kernel;
     let auth = Auth::load_in(kernel.store().clone(), kernel.env().clone(), site.user(), Some(site.folder.clone()));
     let auth = auth.await.map_err(AppError::from)?;
-    if auth.needs_keys() || (is_loopback && !site.loaded.config.server.require_key) {
+    let open = listens_at.iter().flatten().find(|at| !at.ip().is_loopback());
+    if auth.needs_keys() || (open.is_none() && !site.loaded.config.server.require_key) {
         return Ok(auth);
     }
-    let what = if is_loopback {
-        "server.require_key is set and there is no key".to_owned()
-    } else {
-        format!("{} can be reached from other machines and there is no key", site.loaded.config.server.bind)
+    let what = match open {
+        None => "server.require_key is set and there is no key".to_owned(),
+        Some(at) => format!("{at} can be reached from other machines and there is no key"),
     };
     Err(Failure::new(Exit::Usage, what)
         .fix("make a key with `annie key create NAME --scope admin`, or listen on 127.0.0.1"))

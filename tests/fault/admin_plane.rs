@@ -115,6 +115,9 @@ async fn admin_plane_needs_the_same_keys_is_off_if_configured_and_its_address_is
     let config = wrong.path().join("annie.toml");
     let (code, _, err) = annie(wrong.path(), &["--config", config.to_str().expect("a path"), "serve"]);
     assert!(code != 0 && err.contains("admin_bind") && err.contains("nowhere") && err.contains("`off`"), "{err}");
+    std::fs::write(&config, "[server]\nbind = \"127.0.0.1:0\"\nadmin_bind = \"0.0.0.0:0\"\n").expect("written");
+    let (code, _, err) = annie(wrong.path(), &["--config", config.to_str().expect("a path"), "serve"]);
+    assert!(code == 2 && err.contains("reached from other machines and there is no key"), "{code} {err}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -256,3 +256,21 @@ async fn approval_rule_of_kind_ask_and_the_mode_always_and_a_short_expiry_come_f
     assert_eq!(status, 400, "{problem}");
     assert!(problem.to_string().contains("needs an approval of its own"), "{problem}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_by_command_of_a_skill_that_a_person_must_approve_is_refused() {
+    let model = creator().await;
+    let rules = "mode = \"single_loop\"\n[approval]\nrules = [{ mode = \"ask\", when = { skills = [\"tasks.*\"] }, effects = [\"idempotent\"] }]\n";
+    for config in [ASK, rules] {
+        let (folder, server) = server_with(&model, config).await;
+        for test in [false, true] {
+            let body = json!({"command": "tasks.create --title milk", "key": "k", "test": test});
+            let (status, refused) = server.post("/api/v1/run", &body).await.expect("an answer");
+            assert!(status == 400 && refused.to_string().contains("a person must approve it"), "{status} {refused}");
+        }
+        let (code, out, err) = annie(&server, folder.path(), &["skills", "run", "tasks.create", "--title", "milk"]);
+        assert!(code != 0 && err.contains("a person must approve it"), "{code} {out} {err}");
+        let (code, out, err) = annie(&server, folder.path(), &["skills", "run", "tasks.search", "--query", "milk"]);
+        assert!(code == 0 && out.contains("No open tasks"), "a skill that no rule covers runs: {code} {out} {err}");
+    }
+}

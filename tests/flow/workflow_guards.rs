@@ -23,7 +23,7 @@ use serde_json::json;
 use super::{
     bad_models::{ask, server_with},
     prompt_skills,
-    workflows::{end_of, ended, events, put, run, server_of, start, state, steps as steps_of},
+    workflows::{ERRAND, end_of, ended, events, put, run, server_of, start, state, steps as steps_of},
 };
 use crate::{
     server::Server,
@@ -360,4 +360,58 @@ steps:
         let end = end_of(&server, &conversation).await;
         assert_eq!(end["text"], wanted, "{a} and {b}: {end}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn file_with_a_placeholder_that_is_not_closed_is_a_problem_and_hides_no_other_workflow() {
+    let letters = format!("x{}", "ü".repeat(30));
+    let open = format!(
+        "name: open\ndescription: Not closed.\nsteps:\n  - {{id: a, skill: tasks.search, args: {{query: '{{args.{letters}'}}}}\n"
+    );
+    let (_folder, server) = server_of("", &[ERRAND, &open]).await;
+    let (status, list) = server.get("/api/v1/workflows").await;
+    let found = list["workflows"].as_array().cloned().unwrap_or_default();
+    let problems: Vec<usize> = found.iter().map(|row| row["problems"].as_array().map_or(0, Vec::len)).collect();
+    assert_eq!((status, problems), (200, vec![0, 1]), "{list}");
+    assert!(list.to_string().contains("has no closing brace"), "{list}");
+    let (status, refused) = server.post("/api/v1/workflows/open/run", &json!({})).await.expect("an answer");
+    assert!(status == 400 && refused.to_string().contains("has problems"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn condition_and_argument_with_a_result_that_was_cut_fail_and_long_arguments_are_refused() {
+    let head = |name: &str| {
+        format!("name: {name}\ndescription: Looks.\narguments:\n  text: {{type: text, default: x}}\nsteps:\n")
+    };
+    let list = "  - {id: list, skill: tasks.search, args: {query: tea}";
+    let judge = format!(
+        "{}{list}, next: [{{when: '{{steps.list.result}} lacks zebra', to: none}}]}}\n  - {{id: some, answer: found}}\n  - {{id: none, answer: nothing}}\n",
+        head("judge")
+    );
+    let copy = format!(
+        "{}{list}}}\n  - {{id: keep, skill: notes.create, args: {{title: Copy, content: '{{steps.list.result}}'}}}}\n",
+        head("copy")
+    );
+    let long = format!(
+        "{}  - {{id: make, skill: tasks.create, args: {{title: tea, description: '{{args.text}}'}}}}\n",
+        head("long")
+    );
+    let (_folder, server) = server_of("[workflows]\nvalue_bytes_max = 200\n", &[&judge, &copy, &long]).await;
+    for n in 0..8 {
+        run(&server, &format!("tasks.create --title \"tea number {n}\"")).await;
+    }
+    run(&server, "tasks.create --title \"tea of the zebra\"").await;
+    for (name, step) in [("judge", "behind step `list` cannot be judged"), ("copy", "`keep` failed (missing_value)")] {
+        let (task, _) = start(&server, name, json!({})).await;
+        let shown = ended(&server, &task).await;
+        let why = shown["failure"].as_str().unwrap_or_default();
+        assert!(why.contains(step) && why.contains("not whole") && why.contains("value_bytes_max"), "{name}: {shown}");
+    }
+    assert!(run(&server, "notes.list").await.contains("no notes"), "no part of the list was kept");
+    let (task, _) = start(&server, "long", json!({"text": "y".repeat(700)})).await;
+    assert_eq!(ended(&server, &task).await["status"], "completed", "an argument of the user is no result");
+    assert!(run(&server, "tasks.get --recent").await.contains(&"y".repeat(700)), "it is stored as a whole");
+    let (task, _) = start(&server, "long", json!({"text": "y".repeat(900)})).await;
+    let shown = ended(&server, &task).await;
+    assert!(shown["failure"].as_str().is_some_and(|why| why.contains("more than 800 bytes together")), "{shown}");
 }

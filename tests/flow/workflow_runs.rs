@@ -130,7 +130,7 @@ arguments:
     .await;
     let (folder, server) = server_with(&model, "[workflows]\nvalue_bytes_max = 600\n").await;
     put(folder.path(), &[brief]);
-    let (task, conversation) = start(&server, "brief", json!({"text": "tea and rice. ".repeat(200)})).await;
+    let (task, conversation) = start(&server, "brief", json!({"text": "tea and rice. ".repeat(150)})).await;
     ended(&server, &task).await;
     assert_eq!(end_of(&server, &conversation).await["text"], "SAFFRON");
 }
@@ -334,4 +334,30 @@ async fn list_of_agents_shows_those_of_the_conversations_that_changed_last() {
         list["agents"].as_array().into_iter().flatten().filter_map(|agent| agent["conversation_id"].as_str()).collect();
     assert_eq!(listed.first(), Some(&newest.as_str()), "the conversation that changed last comes first: {listed:?}");
     assert_eq!(listed.len(), CONVERSATIONS_MAX, "{listed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn list_of_agents_shows_one_whose_task_is_older_than_a_long_queue() {
+    let hold = "name: hold\ndescription: Waits.\nsteps:\n  - {id: wait, agent: do nothing}\n";
+    let model = FakeModelServer::start(|_| Reply::says("late").first_after(Duration::from_secs(600))).await;
+    let config = format!(
+        "[queue]\ndepth_per_user = {{ low_max = 1000 }}\n[api]\nrequests_per_minute_max = 100000\nrequests_burst_max = 10000\n\
+         [[backend]]\nname = \"slow\"\nprofile = \"generic\"\nbase_url = \"{}\"\nmodel = \"m\"\n\
+         first_token_ms_max = 600000\nidle_ms_max = 600000\n",
+        model.base_url()
+    );
+    let (_folder, server) = server_of(&config, &[hold]).await;
+    let (_, conversation) = start(&server, "hold", json!({})).await;
+    let listed = async |path: &str| {
+        let (_, list) = server.get(path).await;
+        list["agents"].as_array().filter(|agents| !agents.is_empty()).map(|agents| agents.len())
+    };
+    eventually("the agent runs", async || listed("/api/v1/agents").await).await;
+    for n in 0..=500 {
+        let body = json!({"text": format!("later {n}"), "conversation_key": "queue", "priority": "low"});
+        let (status, sent) = server.post("/api/v1/messages", &body).await.expect("an answer");
+        assert_eq!(status, 202, "{sent}");
+    }
+    assert_eq!(listed("/api/v1/agents").await, Some(1));
+    assert_eq!(listed(&format!("/api/v1/agents?conversation_id={conversation}")).await, Some(1));
 }

@@ -8,7 +8,7 @@ use annie_core::{
         Action, AskedHooks, CallVerdict, EventBody, HookAnswer, HookDecision, Inbound, JudgedCalls, PlannedSkill,
         ResolvedCall,
     },
-    guard::Finding,
+    guard::{Finding, component},
     hooks::{
         Decided, HookContext, HookPoint, HookQuestion, HookSubject, HookVerdict, OnFailure, OutsideHook, RefuseRule,
     },
@@ -310,7 +310,7 @@ pub(super) fn found(guard: &str, verb: &'static str, what: &str, reason: String)
     tracing::info!(guard, verb, what, "a guard found something");
     metrics::counter!("annie_guard_findings_total", "guard" => guard.to_owned(), "action" => verb).increment(1);
     EventBody::Decided {
-        component: format!("guard {guard}"),
+        component: component(guard),
         decision: format!("{verb} {what}"),
         reasoning: reason,
         alternatives: Vec::new(),

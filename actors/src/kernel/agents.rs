@@ -9,7 +9,7 @@ use annie_core::{
     event::Scope,
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
     plan::{Node, NodeState},
-    ports::{Before, TaskState},
+    ports::{Before, TaskRow, TaskState},
     time::Micros,
     turn::{Conversation, Turn},
 };
@@ -98,11 +98,21 @@ impl Kernel {
             self.conversation(scope.clone(), id).await?;
         }
         let mut running: BTreeMap<ConversationId, (UserId, BTreeSet<TaskId>)> = BTreeMap::new();
-        for row in self.wiring.store.tasks(scope.clone(), true, Before::NEWEST, PAGE_MAX).await? {
-            let is_wanted = conversation.is_none_or(|id| id == row.conversation);
-            // A message whose turn has not begun has no agents.
-            if is_wanted && matches!(row.state, TaskState::Running | TaskState::Suspended) {
-                running.entry(row.conversation).or_insert_with(|| (row.user, BTreeSet::new())).1.insert(row.id);
+        let mut before = Before::NEWEST;
+        // All of them: a task that runs may be older than a long queue.
+        loop {
+            let rows = self.wiring.store.tasks(scope.clone(), true, before, PAGE_MAX).await?;
+            let is_last = rows.len() < PAGE_MAX as usize;
+            before = rows.last().map_or(before, TaskRow::page_start);
+            for row in rows {
+                let is_wanted = conversation.is_none_or(|id| id == row.conversation);
+                // A message whose turn has not begun has no agents.
+                if is_wanted && matches!(row.state, TaskState::Running | TaskState::Suspended) {
+                    running.entry(row.conversation).or_insert_with(|| (row.user, BTreeSet::new())).1.insert(row.id);
+                }
+            }
+            if is_last {
+                break;
             }
         }
         let mut newest = Vec::new();

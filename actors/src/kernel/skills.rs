@@ -5,6 +5,7 @@
 use std::slice;
 
 use annie_core::{
+    approval::ApprovalMode,
     command::{Resolution, resolve},
     event::PlannedSkill,
     hooks::{Decided, HookContext, HookPoint, HookSubject, HookVerdict},
@@ -34,8 +35,8 @@ impl Kernel {
     /// nothing more. `source` is the front end, for hooks.
     ///
     /// # Errors
-    /// `Invalid` if the text is no command, or the skill reaches other machines, must not be repeated, or is the subject of a
-    /// hook that refuses it or is a program.
+    /// `Invalid` if the text is no command, or the skill reaches other machines, must not be repeated, needs the approval of a
+    /// person, or is the subject of a hook that refuses it or is a program.
     pub async fn run_skill(
         &self,
         user: UserId,
@@ -105,6 +106,8 @@ impl Kernel {
             timeout_ms: skill.timeout_ms,
             origin: Vec::new(),
         };
+        // The rules judge what the skill does.
+        let judged = PlannedSkill { effect: skill.effect, ..planned.clone() };
         let at = HookContext {
             user: &user,
             channels: slice::from_ref(&source),
@@ -112,7 +115,7 @@ impl Kernel {
             task,
             agent: &agent,
             point: HookPoint::BeforeSkill,
-            subject: HookSubject::Skill(&planned),
+            subject: HookSubject::Skill(&judged),
         };
         self.ask_hooks(&at, &skill.name)?;
         let request = RunRequest {
@@ -153,9 +156,14 @@ impl Kernel {
                 }
             }
         }
-        match self.wiring.hooks.outside(at).next() {
-            Some(_) => Err(conversation_needed(skill, "a hook outside the kernel decides about it")),
-            None => Ok(()),
+        if self.wiring.hooks.outside(at).next().is_some() {
+            return Err(conversation_needed(skill, "a hook outside the kernel decides about it"));
+        }
+        match self.wiring.hooks.approval().mode(at) {
+            ApprovalMode::Off => Ok(()),
+            ApprovalMode::AskFirstTime | ApprovalMode::Ask | ApprovalMode::Always => {
+                Err(conversation_needed(skill, "a person must approve it"))
+            }
         }
     }
 }

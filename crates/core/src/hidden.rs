@@ -44,4 +44,23 @@ mod tests {
         assert_eq!(first_hidden("a\nb\u{200b}c"), Some((2, '\u{200b}')));
         assert_eq!(first_hidden("plain"), None);
     }
+
+    #[test]
+    fn page_shows_the_same_hidden_characters() {
+        let page = include_str!("../../../web/lib/format.js");
+        let class =
+            page.split_once("text.replace(/[").and_then(|(_, rest)| rest.split_once("]/gu")).expect("the class").0;
+        let mut chars = class.split('\\').skip(1).map(|one| {
+            let digits: String =
+                one.trim_start_matches(['u', '{']).chars().take_while(char::is_ascii_hexdigit).collect();
+            (u32::from_str_radix(&digits, 16).expect("a number"), one.ends_with('-'))
+        });
+        let mut listed = std::collections::BTreeSet::new();
+        while let Some((first, is_range)) = chars.next() {
+            let last = if is_range { chars.next().expect("the end of a range").0 } else { first };
+            listed.extend(first..=last);
+        }
+        let hidden = (0..=u32::from(char::MAX)).filter(|code| char::from_u32(*code).is_some_and(is_hidden)).collect();
+        assert_eq!(listed, hidden);
+    }
 }

@@ -92,8 +92,8 @@ pub struct Inbound {
     /// The parameters that a program set for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Box<CallerRequest>>,
-    /// For the task of a forked prompt skill: the origins of what the agent had read that wrote its arguments. Empty if the user
-    /// wrote them.
+    /// For the task of a forked prompt skill: the origins of what the agent had read that wrote its arguments. For a reminder: those
+    /// of its to-do. Empty if the user wrote them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<String>,
     /// The trace of the caller, of which the trace of this task becomes a part. Absent if the caller named none.

@@ -21,6 +21,7 @@ use crate::{
         Decide, Document, DocumentChange, DocumentQuery, DocumentWrite, Namespace, NumberRange, Seen, SkillCall,
         StoreError, StoreErrorKind,
     },
+    skill::ORIGIN_TAG,
     time::Micros,
 };
 
@@ -91,6 +92,8 @@ pub struct RemindedTodo {
     pub remind_at: Option<Micros>,
     /// The reminder.
     pub reminder: Reminder,
+    /// The origins of the texts of the to-do, which the user did not write. Empty if the user wrote them.
+    pub origins: Vec<String>,
 }
 
 /// The fields of a to-do's body that a reminder needs.
@@ -99,6 +102,8 @@ struct Body {
     title: String,
     status: String,
     due: Option<String>,
+    #[serde(default)]
+    tags: Vec<String>,
     #[serde(default)]
     remind_at: Option<Micros>,
     #[serde(default)]
@@ -121,9 +126,10 @@ impl RemindedTodo {
     /// # Errors
     /// `Corrupt` if the document is no to-do.
     pub fn of(document: &Document) -> Result<Option<Self>, StoreError> {
-        let Body { title, due, remind_at, reminder, .. } = Body::of(document)?;
+        let Body { title, due, tags, remind_at, reminder, .. } = Body::of(document)?;
         let number = document.number;
-        Ok(reminder.map(|reminder| Self { number, title, due, remind_at, reminder }))
+        let origins = tags.iter().filter_map(|tag| tag.strip_prefix(ORIGIN_TAG)).map(str::to_owned).collect();
+        Ok(reminder.map(|reminder| Self { number, title, due, remind_at, reminder, origins }))
     }
 
     /// The id of the message of the reminder. The log stores one message with this id, in all processes.

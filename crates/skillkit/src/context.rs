@@ -78,7 +78,7 @@ fn summary_line(summary: &TodoSummary) -> Option<String> {
     let mut line =
         format!("Tasks: {} open, {} overdue, {} due today", summary.open, summary.overdue, summary.due_today);
     if let Some(top) = &summary.top {
-        line.push_str(&format!(" (most urgent: \"{top}\")"));
+        line.push_str(&format!(" (most urgent: {top})"));
     }
     Some(line)
 }

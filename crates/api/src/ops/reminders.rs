@@ -63,7 +63,7 @@ pub struct Reminder {
 }
 
 impl From<RemindedTodo> for Reminder {
-    fn from(RemindedTodo { number, title, due, remind_at, reminder }: RemindedTodo) -> Self {
+    fn from(RemindedTodo { number, title, due, remind_at, reminder, .. }: RemindedTodo) -> Self {
         Self {
             number,
             title,
@@ -75,7 +75,7 @@ impl From<RemindedTodo> for Reminder {
     }
 }
 
-pub(super) fn message_of(RemindedTodo { number, title, due, remind_at, reminder }: RemindedTodo) -> v1::Reminder {
+pub(super) fn message_of(RemindedTodo { number, title, due, remind_at, reminder, .. }: RemindedTodo) -> v1::Reminder {
     v1::Reminder {
         number,
         title,

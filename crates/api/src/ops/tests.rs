@@ -360,6 +360,7 @@ fn grpc_messages_of_full_rows_have_every_field() {
         reminded_at: None,
     };
     let due = Some("2026-02-18T13:00".to_owned());
-    let todo = RemindedTodo { number: 1, title: "stretch".to_owned(), due, remind_at: Some(at), reminder };
+    let (title, origins) = ("stretch".to_owned(), Vec::new());
+    let todo = RemindedTodo { number: 1, title, due, remind_at: Some(at), reminder, origins };
     assert_full(&protobuf, "Reminder", &reminders::message_of(todo));
 }

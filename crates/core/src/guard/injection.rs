@@ -5,7 +5,7 @@ use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 
 use super::EXAMINED_BYTES_MAX;
-use crate::outcome::floor_char_boundary;
+use crate::{hidden::is_hidden, outcome::floor_char_boundary};
 
 /// The most words of a text that a finding quotes, in characters.
 const QUOTE_CHARS_MAX: usize = 80;
@@ -156,13 +156,9 @@ fn normal(lower: &str) -> String {
     for c in lower.chars() {
         if c.is_alphanumeric() {
             plain.push(c);
-        } else if !is_invisible(c) && !plain.ends_with(' ') {
+        } else if (c.is_whitespace() || !is_hidden(c)) && !plain.ends_with(' ') {
             plain.push(' ');
         }
     }
     plain
-}
-
-const fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
 }

@@ -22,6 +22,15 @@ pub use self::{
 /// The origin of text in which a guard found something. Effects outside after it wait for a person.
 pub const FLAGGED: &str = "flagged";
 
+/// The name of the guard against injected instructions.
+pub const INJECTION: &str = "injection";
+
+/// The component of the events of what a guard found.
+#[must_use]
+pub fn component(guard: &str) -> String {
+    format!("guard {guard}")
+}
+
 /// The most text of a message or a result that the guards examine, in bytes: the largest message by default.
 pub const EXAMINED_BYTES_MAX: usize = 256 * 1024;
 
@@ -78,7 +87,7 @@ impl Guards {
         if let Some(injection) = self.patterns.as_ref().and_then(|patterns| patterns.find_in_message(text)) {
             let is_refused = self.injection == InjectionMode::Refuse;
             found.push(Finding {
-                guard: "injection".to_owned(),
+                guard: INJECTION.to_owned(),
                 reason: injection.reason(),
                 refusal: is_refused.then(|| injection.refusal()),
                 is_untrusted: true,

@@ -38,6 +38,14 @@ fn changed(change: &ReminderChange, document: &Document, now: Micros) -> Option<
 }
 
 #[test]
+fn reminder_has_the_origins_of_its_todo() {
+    let mut due = document(Some(NOON), Some(reminder()), "todo");
+    assert_eq!(RemindedTodo::of(&due).unwrap().unwrap().origins, [""; 0]);
+    due.body["tags"] = json!(["x", "from:web.fetch"]);
+    assert_eq!(RemindedTodo::of(&due).unwrap().unwrap().origins, ["web.fetch"]);
+}
+
+#[test]
 fn reminder_is_claimed_once_and_ends_when_it_was_sent() {
     let claim = ReminderChange::Claim { remind_at: NOON };
     let due = document(Some(NOON), Some(reminder()), "todo");

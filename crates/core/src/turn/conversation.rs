@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The version of the serialised state. A snapshot of an older version is ignored, and the log is read instead.
-pub const STATE_VERSION: u16 = 14;
+pub const STATE_VERSION: u16 = 15;
 
 /// A turn that has begun and has no final event yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -87,11 +87,9 @@ impl Conversation {
             }
             EventBody::Copied(copied) => self.begin_copy(task, copied),
             EventBody::Compacted(compacted) => self.compacted(task, compacted),
+            EventBody::Decided { component, hook: None, .. } => self.decided_by(task, component),
             // Records for readers of the log, and facts about a task that has ended.
-            EventBody::Decided { hook: None, .. }
-            | EventBody::LoopDetected { .. }
-            | EventBody::DeadLetterDue { .. }
-            | EventBody::DeadLetterMoved { .. } => {}
+            EventBody::LoopDetected { .. } | EventBody::DeadLetterDue { .. } | EventBody::DeadLetterMoved { .. } => {}
             EventBody::Answered { .. } | EventBody::Failed { .. } | EventBody::Cancelled { .. } => {
                 if let Some(end) = body.as_final() {
                     self.finish(task, end);

@@ -45,8 +45,9 @@ const USER_WORDS_BYTES_MAX: usize = 4 * 1024;
 const HELP: &str = "system.help";
 /// The domain whose results contain no third-party text.
 const SYSTEM: &str = "system.";
-/// How many origins are remembered; the least recently read is evicted first.
-const READ_MAX: usize = 20;
+/// How many origins are remembered; the least recently read is evicted first. The skills of several tool servers fit in, so that
+/// reading one after the other does not make an agent forget that it has read a page.
+const READ_MAX: usize = 200;
 /// The origin of pasted third-party text. A message with a code block, or with more lines than [`PASTED_LINES_MIN`], counts
 /// as pasted.
 const PASTED: &str = "pasted";
@@ -220,7 +221,7 @@ impl Provenance {
     }
 
     fn note_pasted(&mut self, words: &str) {
-        if words.contains("```") || words.lines().count() > PASTED_LINES_MIN {
+        if is_pasted(words) {
             self.has_read(PASTED);
             self.is_pasted = true;
         }
@@ -323,6 +324,20 @@ impl Provenance {
                 }
                 Message::Note { .. } => {}
             }
+        }
+    }
+
+    /// Records a message that was answered without a turn, for later turns, whose history contains it. `is_flagged` says that a guard
+    /// found something in it.
+    pub(super) fn answered_without_turn(&mut self, inbound: &Inbound, is_flagged: bool) {
+        match inbound.outside_text() {
+            Some((_, text)) => self.add_outside_text(text),
+            None if is_pasted(&inbound.text) => self.has_read(PASTED),
+            None => {}
+        }
+        inbound.origins.iter().for_each(|origin| self.has_read(origin));
+        if is_flagged {
+            self.has_read(FLAGGED);
         }
     }
 
@@ -453,6 +468,11 @@ fn add_last(known: &mut Vec<u64>, new: impl IntoIterator<Item = u64>, count_max:
     known.retain(|id| !seen.contains(id));
     known.extend(last);
     known.drain(..known.len().saturating_sub(count_max));
+}
+
+/// Whether a user's message may contain pasted text of third parties.
+fn is_pasted(words: &str) -> bool {
+    words.contains("```") || words.lines().count() > PASTED_LINES_MIN
 }
 
 /// Whether a skill with this effect class changes something.

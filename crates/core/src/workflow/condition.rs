@@ -2,6 +2,7 @@
 //! more strongly. Two numbers are compared as numbers, everything else as text.
 
 use super::template::{Reference, Values, plain, reference};
+use crate::context::is_clipped;
 
 /// The longest condition, in bytes.
 const BYTES_MAX: usize = 1_000;
@@ -97,17 +98,17 @@ impl<'a> Condition<'a> {
 
 impl Comparison<'_> {
     fn holds(&self, values: &Values<'_>) -> Result<bool, String> {
-        let side = |operand: &Side<'_>| -> Result<String, String> {
-            match operand {
-                Side::Text(text) => Ok(text.clone()),
-                Side::Value(reference) => Ok(values.get(*reference)?.map(|value| plain(&value)).unwrap_or_default()),
-            }
+        let side = |operand: &Side<'_>| -> Result<(String, bool), String> {
+            let Side::Value(reference) = operand else { return Ok((operand.text().to_owned(), true)) };
+            let value = values.get(*reference)?.map(|value| plain(&value)).unwrap_or_default();
+            let is_whole = !is_clipped(&value);
+            Ok((value, is_whole))
         };
-        let (left, right) = (side(&self.left)?, side(&self.right)?);
+        let ((left, is_left_whole), (right, is_right_whole)) = (side(&self.left)?, side(&self.right)?);
         let (left, right) = (left.trim(), right.trim());
         let order = order_of(left, right);
         let contains = || left.to_lowercase().contains(&right.to_lowercase());
-        Ok(match self.operator {
+        let holds = match self.operator {
             Operator::Equal => order.is_eq(),
             Operator::Unequal => !order.is_eq(),
             Operator::Less => order.is_lt(),
@@ -118,7 +119,29 @@ impl Comparison<'_> {
             Operator::Lacks => !contains(),
             Operator::IsEmpty => left.is_empty(),
             Operator::IsNotEmpty => !left.is_empty(),
-        })
+        };
+        // The first part of a text says what the text contains, and nothing else.
+        let is_certain = match self.operator {
+            Operator::Contains => holds,
+            Operator::Lacks => !holds,
+            Operator::IsEmpty | Operator::IsNotEmpty => true,
+            Operator::Equal
+            | Operator::Unequal
+            | Operator::Less
+            | Operator::AtMost
+            | Operator::Greater
+            | Operator::AtLeast => false,
+        };
+        if is_right_whole && (is_left_whole || is_certain) { Ok(holds) } else { Err(values.not_whole("a value in it")) }
+    }
+}
+
+impl Side<'_> {
+    fn text(&self) -> &str {
+        match self {
+            Self::Text(text) => text,
+            Self::Value(_) => "",
+        }
     }
 }
 

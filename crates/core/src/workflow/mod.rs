@@ -48,7 +48,8 @@ pub struct WorkflowLimits {
     /// Maximum number of calls of one run in all. Each call of a fan-out counts.
     pub calls_max: u32,
     /// Maximum size of the result of a step that later steps use, and of a value that is filled into a text, in bytes. A longer
-    /// one is cut, and is then no list for `each`. All values of one text together have at most twice this size.
+    /// one is cut. It is then no list for `each`, no exact value of an argument, and no side of a comparison. All values of one text
+    /// together have at most twice this size, and those of the arguments of one call four times.
     pub value_bytes_max: u32,
 }
 

@@ -562,7 +562,9 @@ impl WorkflowRun {
     ) -> Result<CallWork, String> {
         let values = self.values(item);
         Ok(match work {
-            Work::Skill { skill, args } => CallWork::Skill { skill: skill.clone(), args: values.arguments(args)? },
+            Work::Skill { skill, args } => {
+                CallWork::Skill { skill: skill.clone(), args: values.arguments_of_call(args)? }
+            }
             Work::Agent { mission, skills, calls_max } => CallWork::Agent {
                 agent: format!("{of}-{number}"),
                 mission: values.text(mission, Some(&|id, text| frames.wrap("result", &[("step", id)], text)))?,

@@ -15,6 +15,9 @@ use crate::{
 /// The fields of a step that a template may name.
 const STEP_FIELDS: [&str; 6] = ["result", "evidence", "status", "error", "passes", "visits"];
 
+/// The values in the arguments of one call have together at most so many times the size of one value: the log has them twice.
+const CALL_VALUES_MAX: usize = 4;
+
 /// A part of a template.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
@@ -73,7 +76,7 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
             continue;
         }
         let Some(end) = inside.find('}') else {
-            return Err(format!("`{}` has no closing brace", &rest[at..at + rest[at..].len().min(30)]));
+            return Err(format!("`{}` has no closing brace", rest[at..].chars().take(30).collect::<String>()));
         };
         if is_state(inside) && rest[..at].ends_with('{') && inside[end + 1..].starts_with('}') {
             // Doubled braces stand for the text in single ones.
@@ -186,11 +189,7 @@ impl Values<'_> {
             "evidence" => result.evidence.clone(),
             _ if path.is_empty() => return Ok(result.text.clone().into()),
             _ if is_clipped(&result.text) => {
-                let bytes_max = self.bytes_max;
-                return Err(format!(
-                    "the result of step `{id}` is not whole, so it has no part `{path}`: a result has at most {bytes_max} \
-                     bytes (`value_bytes_max`)"
-                ));
+                return Err(self.not_whole(&format!("the result of step `{id}`, of which `{path}` is a part,")));
             }
             _ => serde_json::from_str(&result.text)
                 .map_err(|_| format!("the result of step `{id}` is not JSON, so it has no part `{path}`"))?,
@@ -241,12 +240,29 @@ impl Values<'_> {
         Ok((text, is_whole))
     }
 
+    /// The arguments of a call of a skill, whose values together have at most [`CALL_VALUES_MAX`] times the size of one.
+    ///
+    /// # Errors
+    /// The value that is missing, or that the values are too long.
+    pub(super) fn arguments_of_call(&self, args: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+        let size = |args: &Map<String, Value>| serde_json::to_string(args).map_or(0, |text| text.len());
+        let filled = self.arguments(args)?;
+        let bytes_max = self.bytes_max.saturating_mul(CALL_VALUES_MAX);
+        if size(&filled).saturating_sub(size(args)) > bytes_max {
+            return Err(format!(
+                "the values of its arguments have more than {bytes_max} bytes together ({CALL_VALUES_MAX} times `value_bytes_max` below \
+                 `[workflows]`), so name fewer of them, or raise the limit"
+            ));
+        }
+        Ok(filled)
+    }
+
     /// The arguments of a call. A text that is one placeholder gets the value with its type, and is left out if the value is an
     /// argument that was not given.
     ///
     /// # Errors
     /// The value that is missing.
-    pub(super) fn arguments(&self, args: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+    fn arguments(&self, args: &Map<String, Value>) -> Result<Map<String, Value>, String> {
         let filled = args.iter().map(|(name, value)| Ok(self.value(value)?.map(|value| (name.clone(), value))));
         let filled: Result<Vec<Option<(String, Value)>>, String> = filled.collect();
         Ok(filled?.into_iter().flatten().collect())
@@ -255,10 +271,13 @@ impl Values<'_> {
     fn value(&self, template: &Value) -> Result<Option<Value>, String> {
         match template {
             Value::String(text) => match pieces(text)?.as_slice() {
-                [Piece::Value(reference)] => Ok(self.get(*reference)?.map(|value| match value {
-                    Value::String(text) => clip(&text, self.bytes_max).into_owned().into(),
-                    other => other,
-                })),
+                // An exact value must not be a part of one. A value in a longer text has a notice where it was cut.
+                [Piece::Value(reference)] => match self.get(*reference)? {
+                    Some(Value::String(value)) if is_clipped(&value) => {
+                        Err(self.not_whole(&format!("the value of {text}")))
+                    }
+                    value => Ok(value),
+                },
                 _ => self.text(text, None).map(|text| Some(text.into())),
             },
             Value::Array(items) => {
@@ -268,6 +287,15 @@ impl Values<'_> {
             Value::Object(map) => self.arguments(map).map(|map| Some(Value::Object(map))),
             other => Ok(Some(other.clone())),
         }
+    }
+
+    /// Why a cut value is not used.
+    pub(super) fn not_whole(&self, what: &str) -> String {
+        let bytes_max = self.bytes_max;
+        format!(
+            "{what} is not whole: a result has at most {bytes_max} bytes (`value_bytes_max` below `[workflows]`), so let the step \
+             return less, or raise the limit"
+        )
     }
 
     /// The items of a list: of a JSON array, or the lines of a text that are not empty.
@@ -284,11 +312,7 @@ impl Values<'_> {
             _ => self.filled(template, None).map(|(text, is_whole)| (text.into(), is_whole))?,
         };
         if !is_whole {
-            let bytes_max = self.bytes_max;
-            return Err(format!(
-                "the list is not whole: a result has at most {bytes_max} bytes (`value_bytes_max` below `[workflows]`), so let the \
-                 step return less, or raise the limit"
-            ));
+            return Err(self.not_whole("the list"));
         }
         match list {
             Value::Array(items) => Ok(items),

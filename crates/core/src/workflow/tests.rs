@@ -231,7 +231,7 @@ fn fan_out_over_a_list_or_evidence_beyond_the_limit_fails() {
         ("{steps.list.result}", "the list is not whole"),
         ("{steps.a.result}", "the list is not whole"),
         ("first\n{steps.list.result}", "the list is not whole"),
-        ("{steps.list.result.0}", "is not whole, so it has no part `0`"),
+        ("{steps.list.result.0}", "of which `0` is a part, is not whole"),
         ("{steps.list.evidence}", "has more than 100 bytes"),
     ] {
         let mut run = begun_with(&steps(of), limits.clone());
@@ -267,6 +267,81 @@ fn values_of_one_text_share_twice_the_limit_and_its_author_loses_no_word() {
     assert_eq!(text.matches("[cut:").count(), 4, "the short one is whole: {text}");
     let values = text.matches('Q').count();
     assert!((400..=800).contains(&values), "{values}: {text}");
+}
+
+#[test]
+fn placeholder_without_its_brace_is_a_problem_whatever_letters_follow() {
+    for letters in ["ü", "日", "🙂", "x", ""].map(|letter| format!("x{}", letter.repeat(30))) {
+        let found = problems(&json!([{"id": "a", "skill": "x.y", "args": {"q": format!("é {{args.{letters}")}}]));
+        assert!(found[0].contains("has no closing brace"), "{found:?}");
+    }
+}
+
+#[test]
+fn cut_value_is_no_exact_argument_and_decides_no_comparison_that_its_rest_could_change() {
+    let limits = WorkflowLimits { value_bytes_max: 200, ..WorkflowLimits::default() };
+    let long = ok(&format!("start {}", "x".repeat(1_000)));
+    let ended = |when: &str| {
+        let steps = json!([
+            {"id": "a", "skill": "x.y", "next": [{"when": when, "to": "yes"}, {"to": "no"}]},
+            {"id": "yes", "answer": "yes"},
+            {"id": "no", "answer": "no"},
+        ]);
+        let mut run = begun_with(&steps, limits.clone());
+        end_with(&mut run, &long);
+        match run.next() {
+            Next::Answer(text) | Next::Fail(text) => text.to_owned(),
+            Next::Calls(..) => panic!("{when}: calls"),
+        }
+    };
+    for (when, wanted) in [
+        ("{steps.a.result} contains start", "yes"),
+        ("{steps.a.result} lacks start", "no"),
+        ("{steps.a.result} is not empty", "yes"),
+        ("{steps.a.result} contains end", "not whole"),
+        ("{steps.a.result} lacks end", "not whole"),
+        ("{steps.a.result} != start", "not whole"),
+        ("start < {steps.a.result}", "not whole"),
+        ("start contains {steps.a.result}", "not whole"),
+        ("{steps.a.status} is ok", "yes"),
+    ] {
+        assert!(ended(when).contains(wanted), "{when}: {}", ended(when));
+    }
+    let steps = |text: &str| {
+        json!([
+            {"id": "a", "skill": "x.y"},
+            {"id": "b", "skill": "x.z", "args": {"text": text}, "next": {"on": "missing_value", "to": "late"}},
+            {"id": "c", "answer": "made"},
+            {"id": "late", "answer": "{steps.b.result}"},
+        ])
+    };
+    let mut run = begun_with(&steps("{steps.a.result}"), limits.clone());
+    end_with(&mut run, &long);
+    let Next::Answer(text) = run.next() else { panic!("{:?}", run.next()) };
+    assert!(text.contains("the value of {steps.a.result} is not whole") && text.contains("value_bytes_max"), "{text}");
+    let mut run = begun_with(&steps("It says: {steps.a.result}"), limits);
+    end_with(&mut run, &long);
+    assert!(calls(&run)[0].contains("[cut: the first"), "in a text the cut is seen: {:?}", calls(&run));
+}
+
+#[test]
+fn arguments_of_one_call_have_a_limit_together() {
+    let limits = WorkflowLimits { value_bytes_max: 100, ..WorkflowLimits::default() };
+    let arguments = |count: usize| (0..count).map(|n| (n.to_string(), json!("{steps.a.result}"))).collect();
+    let steps = |count: usize| {
+        let args: Map<String, Value> = arguments(count);
+        let literal = json!("w".repeat(2_000));
+        json!([
+            {"id": "a", "skill": "x.y"},
+            {"id": "b", "skill": "x.z", "args": {"all": [args], "more": literal}},
+        ])
+    };
+    let mut run = begun_with(&steps(4), limits.clone());
+    end_with(&mut run, &ok(&"x".repeat(90)));
+    assert_eq!(calls(&run).len(), 1);
+    let mut run = begun_with(&steps(8), limits);
+    end_with(&mut run, &ok(&"x".repeat(90)));
+    assert!(matches!(run.next(), Next::Fail(why) if why.contains("more than 400 bytes together")), "{:?}", run.next());
 }
 
 #[test]

@@ -208,11 +208,13 @@ impl Conversation {
     /// Puts the summary into the prompt of a turn that lost its history. The last exchanges are in the summary too, and not
     /// added word for word, so that the one retry has the best chance.
     fn show_summary(&mut self, task: TaskId) {
+        // A turn of another lane may have ended since this one began, and the summary may repeat what that one had read.
+        let origins = self.known.origins().to_vec();
         let Some(turn) = self.turns.iter_mut().find(|turn| turn.task == task && turn.main.lost_history) else { return };
         turn.main.lost_history = false;
         let text = self.history.summary_text(turn.limits.history_tokens_max());
         if let (Some(summary), Some(first)) = (&text, turn.main.messages.first_mut()) {
-            turn.main.provenance.summarised(summary, &[]);
+            turn.main.provenance.summarised(summary, &origins);
             with_context(first, text);
         }
     }

@@ -163,11 +163,13 @@ impl Conversation {
         let text = end.text();
         if let Some(at) = self.inbox.iter().position(|p| p.task == task) {
             let removed = self.inbox.remove(at).filter(|_| matches!(end, FinalEvent::Answered { .. }));
-            if let Some(Pending { inbound, .. }) = removed {
+            if let Some(Pending { inbound, is_flagged, .. }) = removed {
+                self.known.answered_without_turn(&inbound, is_flagged);
                 self.remember_refused(task, inbound, text);
             }
         } else if let Some(at) = self.job_commands.iter().position(|o| o.task == task) {
             let command = self.job_commands.remove(at);
+            self.known.answered_without_turn(&command.inbound, false);
             let (is_reminder, Inbound { text: words, private, .. }) = (command.inbound.is_reminder(), command.inbound);
             // The words of a reminder are its answer.
             let user = if is_reminder { reminder::parts(&words).0.to_owned() } else { words };

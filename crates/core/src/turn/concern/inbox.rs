@@ -6,6 +6,7 @@ use super::{JobCommand, Lane};
 use crate::{
     dead_letter::DeadLetterLimits,
     event::Inbound,
+    guard,
     ids::{Seq, TaskId},
     time::Micros,
     turn::conversation::Conversation,
@@ -30,6 +31,9 @@ pub struct Pending {
     pub late: u32,
     /// The limits for its dead letter, from its last missed deadline.
     pub dead_letters: DeadLetterLimits,
+    /// A guard found something in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(in crate::turn) is_flagged: bool,
 }
 
 impl Pending {
@@ -45,6 +49,7 @@ impl Pending {
             is_suspended: false,
             late: 0,
             dead_letters: DeadLetterLimits::default(),
+            is_flagged: false,
         }
     }
 
@@ -70,6 +75,16 @@ impl Conversation {
         } else {
             let free_from = self.free_from[Lane::of(inbound.priority) as usize];
             self.enqueue(Pending::new(task, seq, inbound.clone(), at, free_from));
+        }
+    }
+
+    /// Records a decision about a message whose turn has not begun. The event of the turn says what a guard found in the message, but
+    /// a message that is answered without a turn has no such event.
+    pub(in crate::turn) fn decided_by(&mut self, task: TaskId, component: &str) {
+        if component == guard::component(guard::INJECTION)
+            && let Some(pending) = self.inbox.iter_mut().find(|pending| pending.task == task)
+        {
+            pending.is_flagged = true;
         }
     }
 

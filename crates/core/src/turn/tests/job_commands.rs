@@ -118,3 +118,18 @@ fn job_command_has_no_class_lane_or_deadline() {
     executed(&mut w, task);
     assert_eq!(w.ending(task).0, "answered");
 }
+
+#[test]
+fn reminder_of_a_text_of_others_gives_its_origins_to_later_turns() {
+    let mut w = World::new();
+    let reminder = w.receive(Inbound {
+        order: true,
+        client_id: "reminder:7:1".to_owned(),
+        origins: vec!["web.fetch".to_owned()],
+        ..World::inbound("[Reminder of task #3]\nReminder: Post the vault (task #3).")
+    });
+    executed(&mut w, reminder);
+    w.restart(ResumeCause::Restart);
+    w.say("And now?");
+    assert_eq!(w.turn().main.provenance.origins(), ["web.fetch"]);
+}

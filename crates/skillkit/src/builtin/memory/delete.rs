@@ -14,6 +14,7 @@ use super::{
 use crate::{
     error::SkillError,
     handler::{Ctx, Handler, Ran},
+    text,
     trash::{self, Choice},
 };
 
@@ -47,7 +48,8 @@ impl Handler for Delete {
             },
         };
         let message = format!("Forgot memory {}", brief(&forgotten));
-        Ok(Outcome::success(message).with_evidence(json!({"number": forgotten.number})))
+        let origins = text::origins_in(&forgotten.statement.tags);
+        Ok(Outcome::success(message).with_evidence(json!({"number": forgotten.number})).with_origins(origins))
     }
 }
 

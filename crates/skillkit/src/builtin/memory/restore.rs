@@ -10,6 +10,7 @@ use super::{brief, data};
 use crate::{
     error::SkillError,
     handler::{Ctx, Handler, Ran},
+    text,
     trash::{self, Choice},
 };
 
@@ -46,7 +47,8 @@ impl Handler for Restore {
             },
         };
         let message = format!("Restored memory {}", brief(&restored));
-        Ok(Outcome::success(message).with_evidence(json!({"number": restored.number})))
+        let origins = text::origins_in(&restored.statement.tags);
+        Ok(Outcome::success(message).with_evidence(json!({"number": restored.number})).with_origins(origins))
     }
 }
 

@@ -75,6 +75,9 @@ impl Handler for Save {
         } else {
             message
         };
-        Ok(Outcome::success(message).with_evidence(json!({"number": saved.memory.number, "merged": saved.is_merged})))
+        // A memory with which this one was merged may have others.
+        let origins = text::origins_in(&saved.memory.statement.tags);
+        let evidence = json!({"number": saved.memory.number, "merged": saved.is_merged});
+        Ok(Outcome::success(message).with_evidence(evidence).with_origins(origins))
     }
 }

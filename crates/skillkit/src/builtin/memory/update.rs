@@ -57,6 +57,7 @@ impl Handler for Update {
         let patch = MemoryPatch { origin_tags: text::tags_from(&[], &ctx.call.origin)?, ..patch };
         let memory = data::update(&*ctx.tools.documents, &ctx.call, id, patch).await?.ok_or_else(|| missing(id))?;
         let message = format!("Changed memory #{id}: {}", line(&memory));
-        Ok(Outcome::success(message).with_evidence(json!({"number": id})))
+        let origins = text::origins_in(&memory.statement.tags);
+        Ok(Outcome::success(message).with_evidence(json!({"number": id})).with_origins(origins))
     }
 }

@@ -9,7 +9,7 @@ use super::{
     head_of,
     journal::{self, Applied},
     name::title_of,
-    with_locked_home,
+    with_locked_home, with_origins,
 };
 use crate::{
     error::SkillError,
@@ -52,12 +52,12 @@ impl Handler for Edit {
             Change::Prepend(_) => "Prepended to",
             Change::Replace { .. } => "Replaced text in",
         };
-        let intent = ctx.call.intent;
+        let (intent, origin) = (ctx.call.intent, ctx.call.origin.clone());
         let (path, applied) = with_locked_home(&ctx, move |home| {
             let path = home.find(&title)?;
             let applied = journal::apply(home, intent, &path, |present| {
                 let present = present.ok_or_else(|| SkillError::not_found(format!("There is no note '{title}'.")))?;
-                changed(present, &change).map(Some)
+                changed(present, &change).map(|new| Some(with_origins(present, new, &origin)))
             })?;
             Ok((path, applied))
         })

@@ -35,7 +35,9 @@ use crate::{
 };
 
 /// How many tags of a note are read: its own tags, and the tags that record the origin of its text.
-const TAGS_READ_MAX: usize = 2 * crate::text::TAGS_MAX;
+const TAGS_READ_MAX: usize = 10 * crate::text::TAGS_MAX;
+/// The key of a frontmatter that lists the origins of later texts of the note.
+const ORIGINS: &str = "origins";
 /// How many user locks there are; users that share one wait for each other.
 const LOCKS: usize = 16;
 
@@ -118,21 +120,58 @@ fn head_of(text: &str) -> Option<(&str, usize)> {
 /// The tags in a note's frontmatter: a list, or one text with commas.
 fn tags_of(text: &str) -> Vec<String> {
     let head = head_of(text).and_then(|(head, _)| serde_yaml_ng::from_str::<serde_yaml_ng::Value>(head).ok());
-    let tags = match head.as_ref().and_then(|h| h.get("tags")) {
-        Some(serde_yaml_ng::Value::Sequence(items)) => {
-            items.iter().filter_map(|t| t.as_str().map(str::to_owned)).collect()
+    let listed = |key: &str| -> Vec<String> {
+        match head.as_ref().and_then(|head| head.get(key)) {
+            Some(serde_yaml_ng::Value::Sequence(items)) => {
+                items.iter().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+            }
+            Some(serde_yaml_ng::Value::String(words)) => {
+                words.split([',', ' ']).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+            }
+            _ => Vec::new(),
         }
-        Some(serde_yaml_ng::Value::String(words)) => {
-            words.split([',', ' ']).filter(|w| !w.is_empty()).map(str::to_owned).collect()
-        }
-        _ => Vec::new(),
     };
+    let mut tags = listed("tags");
+    tags.truncate(TAGS_READ_MAX);
+    for origin in listed(ORIGINS).into_iter().take(TAGS_READ_MAX) {
+        let tag = format!("{ORIGIN_TAG}{origin}");
+        if !tags.contains(&tag) {
+            tags.push(tag);
+        }
+    }
     // A frontmatter written by hand may contain tags that a flag would refuse; only those are left out.
     let kept = |tag: &String| match tag.starts_with(ORIGIN_TAG) {
         true => vec![tag.clone()],
         false => crate::text::tags(std::slice::from_ref(tag)).unwrap_or_default(),
     };
-    tags.iter().take(TAGS_READ_MAX).flat_map(kept).collect()
+    tags.iter().flat_map(kept).collect()
+}
+
+/// The new text of a note that recorded the origins of the old one, and in which a text of these origins was written: its
+/// frontmatter names all of them.
+fn with_origins(old: &str, new: String, added: &[String]) -> String {
+    let recorded = |text: &str| crate::text::origins_in(&tags_of(text));
+    let mut origins = recorded(old);
+    origins.extend(added.iter().filter(|origin| !origins.contains(origin)).cloned().collect::<Vec<_>>());
+    let has_all = |text: &str| {
+        let recorded = recorded(text);
+        origins.iter().all(|origin| recorded.contains(origin))
+    };
+    if has_all(&new) {
+        return new;
+    }
+    let line = format!("{ORIGINS}: [{}]\n", origins.iter().map(|o| format!("{o:?}")).collect::<Vec<_>>().join(", "));
+    let in_head = head_of(&new).and_then(|(head, _)| {
+        let at = new.find(head)?;
+        let is_own = |line: &&str| line.starts_with(&format!("{ORIGINS}: ["));
+        let kept: String = head.split_inclusive('\n').filter(|line| !is_own(line)).collect();
+        Some(format!("{}{kept}{line}{}", &new[..at], &new[at + head.len()..]))
+    });
+    match in_head {
+        Some(text) if has_all(&text) => text,
+        // There is no frontmatter, or one that cannot be read.
+        _ => format!("---\n{line}---\n\n{new}"),
+    }
 }
 
 #[cfg(test)]

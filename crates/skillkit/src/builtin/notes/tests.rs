@@ -384,3 +384,34 @@ async fn note_is_not_moved_over_another_nor_out_of_the_folder() {
     let bob = SkillCall { user: UserId::new("bob").unwrap(), ..call("b", "notes.restore", json!({"title": "a"})) };
     assert_eq!(word(&world.runner.run(bob).await), "not_found");
 }
+
+#[test]
+fn edited_note_keeps_the_origins_of_its_text_and_adds_those_of_the_new_one() {
+    let web = || vec!["web.fetch".to_owned(), "mcp.mail.read".to_owned()];
+    let of = |text: &str| crate::text::origins_in(&super::tags_of(text));
+    let plain = super::with_origins("a\n", "a\nb\n".to_owned(), &[]);
+    assert_eq!(plain, "a\nb\n", "the user's own words need no frontmatter");
+    let first = super::with_origins("a\n", "a\nb\n".to_owned(), &web());
+    assert_eq!(first, "---\norigins: [\"web.fetch\", \"mcp.mail.read\"]\n---\n\na\nb\n");
+    let tagged = "---\ntags: [shop, \"from:pasted\"]\n# a comment\n---\n\na\n";
+    let second = super::with_origins(tagged, tagged.replace("a\n", "b\n"), &web()[..1]);
+    assert_eq!(of(&second), ["pasted", "web.fetch"]);
+    assert!(second.contains("# b comment\n") || second.contains("# a comment\n"), "{second}");
+    let third = super::with_origins(&second, second.clone(), &web());
+    assert_eq!((of(&third).len(), third.matches("origins:").count()), (3, 1), "{third}");
+    // Neither a text that takes the tags away nor a frontmatter that cannot be read hides an origin.
+    for new in [
+        "a\n",
+        "---\ntags: [shop]\n---\n\na\n",
+        "---\n: [\n---\na\n",
+        "---\n---\na\n",
+        "---\norigins:\n  - x\n---\na\n",
+    ] {
+        let kept = super::with_origins(&third, new.to_owned(), &[]);
+        assert!(
+            ["pasted", "web.fetch", "mcp.mail.read"].iter().all(|o| of(&kept).contains(&(*o).to_owned())),
+            "{kept}"
+        );
+        assert!(kept.ends_with("a\n"), "{kept}");
+    }
+}

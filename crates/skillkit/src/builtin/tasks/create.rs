@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     DESCRIPTION_CHARS_MAX, TITLE_CHARS_MAX,
     data::{self, NewTodo, Priority},
-    due, exact, line, missing, one_line,
+    due, exact, line, missing, one_line, origin_tags,
 };
 use crate::{
     error::SkillError,
@@ -50,6 +50,8 @@ impl Handler for Create {
     async fn run(ctx: Ctx, args: Args) -> Ran {
         let description = args.description.as_deref().map(str::trim).filter(|d| !d.is_empty());
         let due = args.due.as_deref().map(|text| due(&ctx, text)).transpose()?;
+        let mut tags = text::tags_from(&args.tags, &[])?;
+        tags.extend(origin_tags(&ctx.call)?);
         let new = NewTodo {
             title: text::bounded("title", &one_line(&args.title), TITLE_CHARS_MAX)?,
             description: description
@@ -62,7 +64,7 @@ impl Handler for Create {
                 at.or_else(|| data::reminder_of(&due.to_string(), &ctx.call))
             }),
             due: due.map(|due| due.to_string()),
-            tags: text::tags(&args.tags)?,
+            tags,
             parent: args.parent,
         };
         let Some(todo) = data::create(&*ctx.tools.documents, &ctx.call, new).await? else {

@@ -9,6 +9,7 @@ use annie_core::{
         Find, NumberRange, Seen, SkillCall, StoreError, StoreErrorKind, TextRange,
     },
     reminder::{Reminder, at_due},
+    skill::ORIGIN_TAG,
     time::Micros,
 };
 use chrono::NaiveDateTime;
@@ -219,7 +220,10 @@ pub(crate) struct TodoPatch {
     pub(crate) priority: Option<Priority>,
     /// `Some(None)` removes the date.
     pub(crate) due: Option<Option<String>>,
+    /// Replaces the tags, except those that record the origin of the texts.
     pub(crate) tags: Option<Vec<String>>,
+    /// The tags of the origins of the new texts.
+    pub(crate) origin_tags: Vec<String>,
     /// `Some(None)` cancels the reminder. Without it, a new due time and a reopening set the reminder to the due time.
     pub(crate) remind_at: Option<Option<Micros>>,
 }
@@ -237,6 +241,13 @@ impl TodoPatch {
             None if is_moved || is_reopened => of_due(),
             None => old.remind_at,
         };
+        let mut tags = self.tags.unwrap_or_else(|| old.tags.clone());
+        tags.retain(|tag| !tag.starts_with(ORIGIN_TAG));
+        for tag in old.tags.iter().filter(|tag| tag.starts_with(ORIGIN_TAG)).chain(&self.origin_tags) {
+            if !tags.contains(tag) {
+                tags.push(tag.clone());
+            }
+        }
         let is_set = remind_at.is_some() && (remind_at != old.remind_at || old.reminder.is_none());
         Todo {
             title: self.title.unwrap_or(old.title),
@@ -244,7 +255,7 @@ impl TodoPatch {
             status,
             priority: self.priority.unwrap_or(old.priority),
             due,
-            tags: self.tags.unwrap_or(old.tags),
+            tags,
             remind_at,
             reminder: if is_set { Some(Reminder::set_by(call)) } else { old.reminder },
             ..old
@@ -301,7 +312,8 @@ pub(crate) struct TodoSummary {
     pub(crate) overdue: u64,
     /// Due before the end of today, without the overdue ones.
     pub(crate) due_today: u64,
-    /// Title of the most urgent open to-do: overdue first, then by importance, then by date.
+    /// The most urgent open to-do, in words: overdue first, then by importance, then by date. A title that the user did not write
+    /// must not stand in every prompt, so the number stands for it.
     pub(crate) top: Option<String>,
 }
 
@@ -428,7 +440,11 @@ pub(crate) async fn summary(
     let ranges = if late > 0 { overdue(now) } else { Vec::new() };
     let first = DocumentQuery { ranges, order: DocumentOrder::Number, limit: 1, ..open };
     let hits = documents.find_documents(user.clone(), &TASKS, first).await?;
-    let top = hits.first().map(|hit| Todo::of(&hit.document)).transpose()?.map(|todo| todo.title);
+    let in_words = |todo: Todo| match todo.tags.iter().any(|tag| tag.starts_with(ORIGIN_TAG)) {
+        true => format!("task #{}", todo.number),
+        false => format!("\"{}\"", todo.title),
+    };
+    let top = hits.first().map(|hit| Todo::of(&hit.document)).transpose()?.map(in_words);
     Ok(TodoSummary { open: count, overdue: late, due_today, top })
 }
 

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{about_open_parts, data, missing};
+use super::{about_open_parts, data, missing, origins};
 use crate::handler::{Ctx, Handler, Ran};
 
 pub(crate) struct Delete;
@@ -24,7 +24,10 @@ impl Handler for Delete {
 
     async fn run(ctx: Ctx, Args { id }: Args) -> Ran {
         let todo = data::delete(&*ctx.tools.documents, &ctx.call, id).await?.ok_or_else(|| missing(id))?;
-        let message = format!("Deleted task #{id} {}{}", todo.title, about_open_parts(&ctx, id).await?);
-        Ok(Outcome::success(message).with_evidence(json!({"number": id})))
+        let (parts, of_parts) = about_open_parts(&ctx, id).await?;
+        let message = format!("Deleted task #{id} {}{parts}", todo.title);
+        let mut origins = origins(std::slice::from_ref(&todo));
+        origins.extend(of_parts);
+        Ok(Outcome::success(message).with_evidence(json!({"number": id})).with_origins(origins))
     }
 }

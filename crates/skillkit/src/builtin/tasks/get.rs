@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{
     data::{self, Todo, TodoQuery},
-    line, missing, numbers,
+    line, missing, numbers, origins,
 };
 use crate::{
     error::SkillError,
@@ -71,11 +71,11 @@ async fn by_number(ctx: &Ctx, wanted: Vec<u64>) -> Ran {
     }
     match (found.is_empty(), gone.as_slice()) {
         (true, [first, ..]) => Err(missing(*first)),
-        (_, []) => Ok(Outcome::success(all(&found, ctx)).with_evidence(numbers(&found))),
+        (_, []) => Ok(shown(Outcome::success(all(&found, ctx)), &found)),
         (false, gone) => {
             let gone: Vec<String> = gone.iter().map(|n| format!("#{n}")).collect();
             let message = format!("{}\n\nNot found: {}", all(&found, ctx), gone.join(", "));
-            Ok(Outcome::partial(message).with_evidence(numbers(&found)))
+            Ok(shown(Outcome::partial(message), &found))
         }
     }
 }
@@ -88,7 +88,11 @@ async fn recent(ctx: &Ctx, limit: u32) -> Ran {
     if found.is_empty() {
         return Ok(Outcome::success("There are no tasks yet.").with_evidence(numbers(&found)));
     }
-    Ok(Outcome::success(all(&found, ctx)).with_evidence(numbers(&found)))
+    Ok(shown(Outcome::success(all(&found, ctx)), &found))
+}
+
+fn shown(outcome: Outcome, todos: &[Todo]) -> Outcome {
+    outcome.with_evidence(numbers(todos)).with_origins(origins(todos))
 }
 
 fn all(todos: &[Todo], ctx: &Ctx) -> String {
@@ -99,6 +103,10 @@ fn whole(todo: &Todo, ctx: &Ctx) -> String {
     let day = |at: annie_core::time::Micros| at.to_utc().format("%Y-%m-%d");
     let mut text = format!("{}\nstatus {}", line(todo, ctx), todo.status.as_str());
     text.push_str(&format!(", created {}, changed {}", day(todo.created_at), day(todo.updated_at)));
+    let origins = origins(std::slice::from_ref(todo));
+    if !origins.is_empty() {
+        text.push_str(&format!(", written after {} was read", origins.join(", ")));
+    }
     if !todo.description.is_empty() {
         text.push_str(&format!("\n{}", todo.description));
     }

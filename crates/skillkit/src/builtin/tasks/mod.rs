@@ -9,12 +9,13 @@ pub(crate) mod restore;
 pub(crate) mod search;
 pub(crate) mod update;
 
-use annie_core::time::Micros;
+use annie_core::{ports::SkillCall, skill::ORIGIN_TAG, time::Micros};
 use serde_json::{Value, json};
 
 use crate::{
     error::SkillError,
     handler::Ctx,
+    text,
     when::{self, When},
 };
 use data::{Status, Todo};
@@ -52,8 +53,9 @@ fn line(todo: &Todo, ctx: &Ctx) -> String {
     if todo.status != Status::Todo {
         line.push_str(&format!(", {}", todo.status.as_str().replace('_', " ")));
     }
-    if !todo.tags.is_empty() {
-        line.push_str(&format!(" [{}]", todo.tags.join(", ")));
+    let tags: Vec<&str> = todo.tags.iter().map(String::as_str).filter(|tag| !tag.starts_with(ORIGIN_TAG)).collect();
+    if !tags.is_empty() {
+        line.push_str(&format!(" [{}]", tags.join(", ")));
     }
     if let Some(parent) = todo.parent {
         line.push_str(&format!(" (part of #{parent})"));
@@ -69,15 +71,27 @@ fn minute(ctx: &Ctx, at: Micros) -> String {
     at.to_utc().with_timezone(&ctx.zone()).format("%Y-%m-%d %H:%M").to_string()
 }
 
-/// The sentence about the open parts of a task that has ended or was deleted; empty if there are none.
-async fn about_open_parts(ctx: &Ctx, of: u64) -> Result<String, SkillError> {
+/// The sentence about the open parts of a task that has ended or was deleted, empty if there are none, and the origins of their
+/// titles.
+async fn about_open_parts(ctx: &Ctx, of: u64) -> Result<(String, Vec<String>), SkillError> {
     let open = data::open_parts(&*ctx.tools.documents, &ctx.call.user, of).await?;
     if open.is_empty() {
-        return Ok(String::new());
+        return Ok((String::new(), Vec::new()));
     }
     let parts: Vec<String> = open.iter().map(|todo| format!("#{} {}", todo.number, todo.title)).collect();
-    let counted = crate::text::count(open.len(), "part of it is", "parts of it are");
-    Ok(format!("\n{counted} still open: {}", parts.join("; ")))
+    let counted = text::count(open.len(), "part of it is", "parts of it are");
+    Ok((format!("\n{counted} still open: {}", parts.join("; ")), origins(&open)))
+}
+
+/// The tags that record where the texts of a call come from. What an agent has read of the user's own to-dos has its origins there.
+fn origin_tags(call: &SkillCall) -> Result<Vec<String>, SkillError> {
+    let of_others: Vec<String> = call.origin.iter().filter(|origin| !origin.starts_with("tasks.")).cloned().collect();
+    text::tags_from(&[], &of_others)
+}
+
+/// The origins of the texts of these to-dos.
+fn origins(todos: &[Todo]) -> Vec<String> {
+    text::origins_in(todos.iter().flat_map(|todo| &todo.tags))
 }
 
 fn lines(todos: &[Todo], ctx: &Ctx) -> String {

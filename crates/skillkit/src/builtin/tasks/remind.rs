@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     TITLE_CHARS_MAX,
     data::{self, NewTodo, Priority, Todo, TodoPatch},
-    exact, minute, missing, one_line,
+    exact, minute, missing, one_line, origin_tags, origins,
 };
 use crate::{
     error::SkillError,
@@ -82,7 +82,7 @@ async fn create(ctx: &Ctx, title: &str, (due, at): (When, Micros)) -> Ran {
         description: String::new(),
         priority: Priority::Medium,
         due: Some(due.to_string()),
-        tags: Vec::new(),
+        tags: origin_tags(&ctx.call)?,
         parent: None,
         remind_at: Some(at),
     };
@@ -104,12 +104,14 @@ async fn change(ctx: &Ctx, id: u64, when: Option<&str>) -> Ran {
         Some(at) => Ok(set(ctx, &todo, at)),
         None => {
             let message = format!("No reminder is set any more for task #{id} {}", todo.title);
-            Ok(Outcome::success(message).with_evidence(json!({"number": id})))
+            let origins = origins(std::slice::from_ref(&todo));
+            Ok(Outcome::success(message).with_evidence(json!({"number": id})).with_origins(origins))
         }
     }
 }
 
 fn set(ctx: &Ctx, todo: &Todo, at: Micros) -> Outcome {
     let message = format!("Set a reminder for {}: task #{} {}", minute(ctx, at), todo.number, todo.title);
-    Outcome::success(message).with_evidence(json!({"number": todo.number, "remind_at": at}))
+    let evidence = json!({"number": todo.number, "remind_at": at});
+    Outcome::success(message).with_evidence(evidence).with_origins(origins(std::slice::from_ref(todo)))
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     data::{self, Trashed},
-    line,
+    line, origins,
 };
 use crate::{
     error::SkillError,
@@ -47,7 +47,8 @@ impl Handler for Restore {
             },
         };
         let message = format!("Restored task {}", line(&restored, &ctx));
-        Ok(Outcome::success(message).with_evidence(json!({"number": restored.number})))
+        let origins = origins(std::slice::from_ref(&restored));
+        Ok(Outcome::success(message).with_evidence(json!({"number": restored.number})).with_origins(origins))
     }
 }
 

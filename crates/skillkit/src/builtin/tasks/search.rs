@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     data::{self, OPEN, Priority, Status, Todo, TodoQuery, Trashed},
-    lines, numbers,
+    lines, numbers, origins,
 };
 use crate::{
     error::SkillError,
@@ -127,13 +127,17 @@ impl Handler for Search {
                     filters(&args),
                     lines(&ended, &ctx)
                 );
-                return Ok(Outcome::success(message).with_evidence(numbers(&ended)));
+                return Ok(shown(message, &ended));
             }
         }
         let is_all = found.len() < args.limit as usize;
         let total = if is_all { None } else { Some(data::count(&*ctx.tools.documents, &ctx.call.user, query).await?) };
-        Ok(Outcome::success(summary(&ctx, &args, &found, total)).with_evidence(numbers(&found)))
+        Ok(shown(summary(&ctx, &args, &found, total), &found))
     }
+}
+
+fn shown(message: String, todos: &[Todo]) -> Outcome {
+    Outcome::success(message).with_evidence(numbers(todos)).with_origins(origins(todos))
 }
 
 /// The tasks in the trash, the last deleted first.
@@ -158,7 +162,7 @@ async fn deleted(ctx: &Ctx, args: &Args) -> Ran {
     let counted = text::count(found.len(), "deleted task", "deleted tasks");
     let todos: Vec<Todo> = found.into_iter().map(|trashed| trashed.todo).collect();
     let message = format!("Found {counted}{filters}:\n\n{}\n\n{}", lines.join("\n"), trash::KEPT);
-    Ok(Outcome::success(message).with_evidence(numbers(&todos)))
+    Ok(shown(message, &todos))
 }
 
 fn trashed_line(ctx: &Ctx, trashed: &Trashed) -> String {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     DESCRIPTION_CHARS_MAX, TITLE_CHARS_MAX, about_open_parts,
     data::{self, Priority, Status, TodoPatch},
-    due, exact, line, missing, one_line,
+    due, exact, line, missing, one_line, origin_tags, origins,
 };
 use crate::{
     error::SkillError,
@@ -52,12 +52,15 @@ impl Handler for Update {
         }
         let todo = data::update(&*ctx.tools.documents, &ctx.call, id, patch).await?;
         let todo = todo.ok_or_else(|| missing(id))?;
+        let mut origins = origins(std::slice::from_ref(&todo));
         let mut message = format!("Updated task {}", line(&todo, &ctx));
         if !todo.status.is_open() {
-            message.push_str(&about_open_parts(&ctx, id).await?);
+            let (parts, of_parts) = about_open_parts(&ctx, id).await?;
+            message.push_str(&parts);
+            origins.extend(of_parts);
         }
         let evidence = json!({"number": id, "status": todo.status, "due": todo.due, "remind_at": todo.remind_at});
-        Ok(Outcome::success(message).with_evidence(evidence))
+        Ok(Outcome::success(message).with_evidence(evidence).with_origins(origins))
     }
 }
 
@@ -72,6 +75,8 @@ fn patch(ctx: &Ctx, args: Args) -> Result<TodoPatch, SkillError> {
         Some(word) if word.is_empty() || word.eq_ignore_ascii_case("none") => Some(None),
         Some(text) => Some(Some(due(ctx, text)?)),
     };
+    // A change of a date or of the status stores no text.
+    let has_text = args.title.is_some() || description.is_some() || args.tags.is_some();
     let tags = args.tags.map(|mut tags| {
         tags.retain(|tag| !tag.eq_ignore_ascii_case("none"));
         text::tags(&tags)
@@ -84,5 +89,6 @@ fn patch(ctx: &Ctx, args: Args) -> Result<TodoPatch, SkillError> {
         remind_at: due.as_ref().and_then(|due| exact(due.as_ref()?)).filter(|at| *at > ctx.call.now).map(Some),
         due: due.map(|due| due.map(|due| due.to_string())),
         tags: tags.transpose()?,
+        origin_tags: if has_text { origin_tags(&ctx.call)? } else { Vec::new() },
     })
 }

@@ -1,6 +1,8 @@
 //! The title and the readable text of an HTML page. It needs neither a tree nor a correct page: it reads the page once from
 //! front to back, in time proportional to its length, and leaves out what a browser does not show.
 
+use annie_core::hidden::is_hidden;
+
 use crate::text::brief;
 
 /// Maximum length of a title, in bytes.
@@ -276,12 +278,7 @@ fn reference(text: &str) -> Option<(char, usize)> {
 
 /// Whether a reader sees a character. Others could hide text from people and show it to a model, or turn it around.
 fn is_shown(c: char) -> bool {
-    let is_hidden = matches!(
-        c,
-        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-            | '\u{e0000}'..='\u{e0fff}'
-    );
-    !is_hidden && (!c.is_control() || matches!(c, '\n' | '\t'))
+    !is_hidden(c) && (!c.is_control() || matches!(c, '\n' | '\t'))
 }
 
 #[cfg(test)]

@@ -78,6 +78,7 @@ async fn todo_fields_are_read_as_written_and_can_be_changed() {
         priority: Some(Priority::Critical),
         due: Some(None),
         tags: Some(vec![]),
+        origin_tags: vec!["from:web.fetch".into()],
         remind_at: None,
     };
     let changed = update(&store, &at(7), 1, patch).await.unwrap().unwrap();
@@ -87,7 +88,7 @@ async fn todo_fields_are_read_as_written_and_can_be_changed() {
         status: Status::InProgress,
         priority: Priority::Critical,
         due: None,
-        tags: vec![],
+        tags: vec!["from:web.fetch".into()],
         updated_at: Micros(7),
         ..wanted
     };
@@ -266,12 +267,12 @@ async fn todo_summary_counts_open_overdue_and_due_today() {
     make(&store, todos).await;
     let done = TodoPatch { status: Some(Status::Done), ..TodoPatch::default() };
     update(&store, &at(17), 7, done.clone()).await.unwrap();
-    let top = Some("this morning".to_owned());
+    let top = Some("\"this morning\"".to_owned());
     assert_eq!(summed().await, TodoSummary { open: 6, overdue: 2, due_today: 2, top });
     for number in [1, 2] {
         update(&store, &at(20 + number as i64), number, done.clone()).await.unwrap();
     }
-    let top = Some("today".to_owned());
+    let top = Some("\"today\"".to_owned());
     assert_eq!(summed().await, TodoSummary { open: 4, overdue: 0, due_today: 2, top });
     let bob = UserId::new("bob").unwrap();
     assert_eq!(summary(&store, &bob, now).await.unwrap(), TodoSummary::default());
