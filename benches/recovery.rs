@@ -177,7 +177,7 @@ async fn kernel(store: Arc<dyn Storage>, passivate_after_ms: u64) -> Kernel {
     let parts = Parts {
         env: env::env(1),
         node: annie_core::ids::NodeId::from_uuid(uuid::Uuid::from_u128(1)),
-        context_sources: annie_skillkit::context_sources(store.clone()),
+        context_sources: annie_skillkit::context_sources(store.clone(), annie_skillkit::MemoryDecay::OFF),
         documents: store.clone(),
         store,
         catalog: Arc::new(FixedCatalog::three()),

@@ -120,7 +120,7 @@ async fn kernel_with(store: Arc<dyn Storage>, scene: Scene, passivate_after_ms: 
     let parts = Parts {
         env: env::env(1),
         node: annie_core::ids::NodeId::from_uuid(uuid::Uuid::from_u128(1)),
-        context_sources: annie_skillkit::context_sources(store.clone()),
+        context_sources: annie_skillkit::context_sources(store.clone(), annie_skillkit::MemoryDecay::OFF),
         documents: store.clone(),
         store,
         catalog: Arc::new(FixedCatalog::three()),

@@ -29,7 +29,8 @@ use annie_llm::{CommandConfig, CommandModel, LlmError, OpenAiModel, ProgramHook}
 use annie_mcp::McpSource;
 use annie_planner::OfflinePlanner;
 use annie_skillkit::{
-    EgressParts, FileCatalog, HttpEgress, Router, Runner, RunnerParts, SystemLookup, WorkflowFolder, context_sources,
+    EgressParts, FileCatalog, HttpEgress, MemoryDecay, Router, Runner, RunnerParts, SystemLookup, WorkflowFolder,
+    context_sources,
 };
 use annie_store::{FolderLock, PostgresStore, SqliteStore};
 use annie_telemetry::{Exporter, TelemetryError};
@@ -321,7 +322,7 @@ pub async fn assemble_with(
         extensions: Extensions { channels, chores: chores(config, &runner, &store), subscribers },
         env,
         node,
-        context_sources: context_sources(store.clone()),
+        context_sources: context_sources(store.clone(), MemoryDecay::of_days(config.memory.halved_after_days)),
         documents: store.clone(),
         store,
         catalog: skills.clone(),
@@ -359,6 +360,7 @@ fn runner(
     (egress, secrets): (Option<Arc<dyn Egress>>, Arc<dyn Secrets>),
 ) -> Result<Runner, BootError> {
     Ok(Runner::new(RunnerParts {
+        memory_decay: MemoryDecay::of_days(config.memory.halved_after_days),
         documents,
         catalog,
         notes_folder: folder.join("notes"),

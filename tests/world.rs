@@ -100,7 +100,7 @@ impl WorldParts {
         backends.extend(self.others.iter().map(|(name, model)| backend(name, model, false)));
         let facts: Vec<BackendFacts> = backends.iter().map(|b| b.facts.clone()).collect();
         let table = RouteTable::new(default_rules(), &facts).expect("the rules fit");
-        let mut context_sources = annie_skillkit::context_sources(self.store.clone());
+        let mut context_sources = annie_skillkit::context_sources(self.store.clone(), annie_skillkit::MemoryDecay::OFF);
         context_sources.extend(self.context_sources.iter().cloned());
         let router = (!self.sources.is_empty()).then(|| Arc::new(self.router()));
         let catalog: Arc<dyn Catalog> = match &router {
@@ -141,6 +141,7 @@ impl WorldParts {
     fn router(&self) -> Router {
         let files = Runner::new(RunnerParts {
             untrusted: annie_core::approval::UntrustedText::default(),
+            memory_decay: annie_skillkit::MemoryDecay::OFF,
             documents: self.store.clone(),
             catalog: Arc::new(match &self.skills_folder {
                 Some(folder) => FileCatalog::open(folder.clone()),

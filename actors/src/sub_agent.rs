@@ -231,7 +231,7 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
                     state.waits_since = None;
                     let mut bodies = agent::chosen(&done);
                     bodies.extend(agent::record(verdicts));
-                    let loops = agent::loops_detected(&body);
+                    let loops = agent::after_reply(turn.view(), &body);
                     bodies.push(body);
                     bodies.extend(loops);
                     store(ctx, state, now, bodies).await
@@ -254,7 +254,7 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
             }
         }
         Err(error) => {
-            let failed = agent::failed(&done, error);
+            let failed = agent::failed(turn.view(), &done, error);
             let now = ctx.now();
             for body in &failed {
                 state.args.turn.fold(now, body);

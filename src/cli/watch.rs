@@ -10,6 +10,7 @@ use annie_core::{
     event::{Action, AgentReport, AnswerOutcome, Event, EventBody, FinalEvent, LoopFound, ReportStatus, ResolvedCall},
     ids::AgentId,
     outcome::Outcome,
+    planning,
 };
 use serde_json::{Value, json};
 
@@ -158,13 +159,12 @@ impl<'a> Watch<'a> {
             }
             EventBody::Resumed { .. } => {
                 // The interrupted round runs again and writes its draft again.
-                self.break_off()?;
-                self.say("↻", Ink::Dim, "resumed after an interruption");
+                self.between_drafts("↻", "resumed after an interruption")?;
             }
-            EventBody::Compacted(compacted) => {
-                self.break_off()?;
-                self.say("≡", Ink::Dim, &compacted.line());
+            EventBody::Decided { component, alternatives, .. } if component == planning::COMPONENT => {
+                self.planned(&event.agent, alternatives)?;
             }
+            EventBody::Compacted(compacted) => self.between_drafts("≡", &compacted.line())?,
             EventBody::Received(_)
             | EventBody::Joined { .. }
             | EventBody::TurnStarted { .. }
@@ -242,8 +242,33 @@ impl<'a> Watch<'a> {
                 let line = text.lines().next().unwrap_or_default();
                 self.agent_line("✗", Ink::Bad, agent, &clipped(line, LINE_CHARS_MAX));
             }
+            Action::Alternatives(asked) => {
+                let line = match &asked.answer {
+                    Some(advice) => {
+                        format!("another approach: {}", advice.strategies.first().map_or("none", String::as_str))
+                    }
+                    None => format!("asks for another approach: {}", asked.task),
+                };
+                self.agent_line("?", Ink::Dim, agent, &clipped(&line, LINE_CHARS_MAX));
+            }
             Action::Answer { .. } | Action::Collect { .. } | Action::ControlAgent { .. } | Action::Caller => {}
         }
+    }
+
+    /// Says something between two drafts.
+    fn between_drafts(&mut self, sign: &str, text: &str) -> Result<(), Failure> {
+        self.break_off()?;
+        self.say(sign, Ink::Dim, text);
+        Ok(())
+    }
+
+    /// Shows the steps of a plan.
+    fn planned(&mut self, agent: &AgentId, steps: &[String]) -> Result<(), Failure> {
+        self.break_off()?;
+        for (n, step) in steps.iter().enumerate() {
+            self.agent_line("·", Ink::Dim, agent, &clipped(&format!("{}. {step}", n + 1), LINE_CHARS_MAX));
+        }
+        Ok(())
     }
 
     fn finished(&mut self, agent: &AgentId, skill: &str, outcome: &Outcome, duration_ms: u64) {

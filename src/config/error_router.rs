@@ -18,6 +18,17 @@ impl Config {
             let what = format!("{retry_wait_ms} is more than {ms_max}: the agent waits, too");
             found.push(KeyError::value(&["error_router", "retry_wait_ms"], &what, "give less"));
         }
+        let (goal, turn, most) = (
+            self.error_router.alternatives_per_goal_max,
+            self.error_router.alternatives_per_turn_max,
+            ErrorRules::ALTERNATIVES_MAX,
+        );
+        for (key, count) in [("alternatives_per_goal_max", goal), ("alternatives_per_turn_max", turn)] {
+            if count > most {
+                let what = format!("{count} is more than {most}: each is a call of a model");
+                found.push(KeyError::value(&["error_router", key], &what, "give less"));
+            }
+        }
         for (kind, chain) in chains {
             found.extend(chain_problem(*kind, chain));
         }

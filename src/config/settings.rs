@@ -31,6 +31,7 @@ use super::{
     hooks::HookConfig,
     loop_guard::LoopGuardSettings,
     mcp::McpServerConfig,
+    memory::MemorySettings,
     routing::{Routing, planner},
     sandbox::{SandboxSettings, SkillSettings},
     secrets::SecretSettings,
@@ -100,6 +101,8 @@ pub struct Config {
     pub audit: Audit,
     /// How long data is kept.
     pub retention: Retention,
+    /// The ranking of memories.
+    pub memory: MemorySettings,
     /// Settings of the log output.
     pub log: Log,
     /// Settings of the metrics.
@@ -424,7 +427,7 @@ impl Config {
         if backends.is_empty() {
             let facts = self.facts();
             found.extend(self.check_routes(&facts).err());
-            found.extend(self.sub_agent_problem(&facts));
+            found.extend(self.preferred_model_problems(&facts));
         }
         found.extend(backends);
         found

@@ -35,18 +35,24 @@ impl Default for SubAgent {
 }
 
 impl Config {
-    /// A preferred backend that does not exist would be ignored by every dispatch.
-    pub(super) fn sub_agent_problem(&self, facts: &[BackendFacts]) -> Option<KeyError> {
-        let word = self.sub_agent.model.trim();
-        let is_known = |facts: &BackendFacts| {
-            facts.name.eq_ignore_ascii_case(word) || facts.capabilities.iter().any(|capability| capability == word)
-        };
-        if word.is_empty() || facts.iter().any(is_known) {
-            return None;
-        }
-        let names: Vec<&str> = facts.iter().map(|facts| facts.name.as_str()).collect();
-        let what =
-            format!("there is no backend `{word}`, and none has this capability; there are: {}", names.join(", "));
-        Some(KeyError::value(&["sub_agent", "model"], &what, "name one of them, or leave it out"))
+    /// A preferred backend that does not exist would be ignored by every dispatch, and by every advice.
+    pub(super) fn preferred_model_problems(&self, facts: &[BackendFacts]) -> Vec<KeyError> {
+        let keys = [
+            (["sub_agent", "model"], self.sub_agent.model.trim()),
+            (["error_router", "alternatives_model"], self.error_router.alternatives_model.trim()),
+        ];
+        keys.into_iter().filter_map(|(path, word)| model_problem(path, word, facts)).collect()
     }
+}
+
+fn model_problem(path: [&str; 2], word: &str, facts: &[BackendFacts]) -> Option<KeyError> {
+    let is_known = |facts: &BackendFacts| {
+        facts.name.eq_ignore_ascii_case(word) || facts.capabilities.iter().any(|capability| capability == word)
+    };
+    if word.is_empty() || facts.iter().any(is_known) {
+        return None;
+    }
+    let names: Vec<&str> = facts.iter().map(|facts| facts.name.as_str()).collect();
+    let what = format!("there is no backend `{word}`, and none has this capability; there are: {}", names.join(", "));
+    Some(KeyError::value(&path, &what, "name one of them, or leave it out"))
 }

@@ -385,6 +385,7 @@ voice_response_tokens_max = 19
 compaction_messages = 22
 compaction_overlap_messages = 21
 main_interface = "cmd"
+planning = "plan_react"
 redact = ["pii"]
 system_tokens_reserve = 14
 response_tokens_reserve = 15
@@ -427,6 +428,8 @@ trash_days = 1
 events_days = 2
 working_data_hours = 3
 pass_ms = 4
+[memory]
+halved_after_days = 7
 [spend]
 turn_tokens_max = 1
 turn_usd_max = 2.5
@@ -505,6 +508,9 @@ sizes = { "web.fetch" = { chars_min = 3, chars_max = 4 } }
 retry_reads = false
 retry_wait_ms = 1
 run_alternatives = false
+alternatives_per_goal_max = 2
+alternatives_per_turn_max = 4
+alternatives_model = "offline"
 chains = { http_403 = ["report_failure"] }
 alternatives = { "web.fetch" = ["web.mirror"] }
 [loop_guard]

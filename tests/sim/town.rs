@@ -237,7 +237,7 @@ impl Town {
         let parts = Parts {
             env: self.env.clone(),
             node: NodeId::from_uuid(uuid::Uuid::from_u128(u128::from(self.folder.load(SeqCst)))),
-            context_sources: annie_skillkit::context_sources(store.clone()),
+            context_sources: annie_skillkit::context_sources(store.clone(), annie_skillkit::MemoryDecay::OFF),
             documents: store.clone(),
             store,
             catalog: Arc::new(catalog()),

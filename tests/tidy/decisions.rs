@@ -52,6 +52,10 @@ const POINTS: &[(&str, Recorded)] = &[
         Event("retried", "EventBody::Retried {", "crates/core/src/turn/concern/ending.rs"),
     ),
     ("crates/core/src/turn/policy/same_result.rs", JUDGED),
+    (
+        "crates/core/src/turn/alternatives.rs",
+        Event("decided", "component: COMPONENT.to_owned()", "crates/core/src/alternatives.rs"),
+    ),
     ("crates/core/src/loop_guard/mod.rs", JUDGED),
     ("crates/core/src/loop_guard/limits.rs", Part("numbers")),
     (

@@ -176,6 +176,7 @@ function fold(turn, event, story) {
       turn.notes.push({ kind: "cancel", at, text: `${event.by} asked to stop.` });
       break;
     case "decided":
+      if (event.component === "plan") turn.plans = [...(turn.plans ?? []), { at, isNew: event.decision.startsWith("replan"), steps: event.alternatives ?? [] }];
       turn.notes.push({ kind: "decided", at, component: event.component, text: `${event.component}: ${event.decision}`, reason: event.reasoning });
       break;
     default:

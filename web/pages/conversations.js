@@ -303,7 +303,7 @@ function one(root, ctx, id) {
         h("div.body", h("dl.kv", h("dt", "Open tasks"), h("dd", open.length ? open.map((one_) => h("div.row", mark(...stateOf(one_.state)), h("span.cut", activity(one_)))) : "none"),
           h("dt", "Turns"), h("dd.tabular", num(shown.order.length)), h("dt", "Events"), h("dd.tabular", num(shown.last)),
           h("dt", "Failed steps"), h("dd.tabular", num(shown.events.filter(isFailure).length))))),
-      h("section.panel", h("div.panel-head", h("h2", "Plan")), h("div.body", agents.length ? dag(agents, (agent) => openAgent(turn, agent, ctx)) : h("p.dim", turn.startedAt ? "This turn has no sub-agents." : "The turn has not begun."))),
+      h("section.panel", h("div.panel-head", h("h2", "Plan")), h("div.body", planOf(turn), agents.length ? dag(agents, (agent) => openAgent(turn, agent, ctx)) : h("p.dim", turn.startedAt ? "This turn has no sub-agents." : "The turn has not begun."))),
       h("section.panel", h("div.panel-head", h("h2", "This turn")), h("div.body", h("dl.kv",
         h("dt", "Status"), h("dd", mark(...stateOf(turn.state))), h("dt", "Task"), h("dd", shortId(turn.task)), h("dt", "Asked"), h("dd", ago(turn.at)), h("dt", "Took"), h("dd.tabular", duration(turnMs(turn, isPast ? new Date(shown.events.at(-1).at) : undefined))),
         h("dt", "Class"), h("dd", turn.priority || "–"), h("dt", "Mode"), h("dd", (turn.mode || "–").replaceAll("_", " ")), h("dt", "Route"), h("dd", turn.route?.length ? turn.route.join(", then ") : "first backend"),
@@ -376,4 +376,12 @@ function summary(event) {
     case "turn_started": return `${event.mode}${event.route?.length ? `, ${event.route.join(", ")}` : ""}`;
     default: return event.text ?? event.reason ?? event.by ?? "";
   }
+}
+
+// The plan that the model wrote before it acted, the newest one; what it replaced is counted.
+function planOf(turn) {
+  const plan = turn.plans?.at(-1);
+  if (!plan) return null;
+  const before = turn.plans.length - 1;
+  return h("div.turn-plan", h("ol", plan.steps.map((step) => h("li", step))), before ? h("p.dim", `Changed ${before === 1 ? "once" : `${before} times`}.`) : null);
 }

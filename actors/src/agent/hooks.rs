@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::{
     effects::{HookDone, HookRequest, answer_of},
-    wiring::Wiring,
+    wiring::{Backend, Wiring},
 };
 
 /// The maximum length of the text about a failed hook, in characters: it is stored in the log.
@@ -72,7 +72,8 @@ pub(crate) struct JudgedTurn {
 
 /// The calls of a reply, each with what becomes of it.
 pub(crate) fn resolve(wiring: &Wiring, view: AgentView<'_>, reply: &ModelReply) -> Resolved {
-    let models = AgentModels::new(&wiring.routing.facts, &wiring.limits.agent_model);
+    let advisors = advisors(wiring);
+    let models = AgentModels::new(&wiring.routing.facts, &wiring.limits.agent_model).with_advisors(&advisors);
     let mut calls = view.resolve_with(reply, &wiring.catalog.skills(), models);
     let mut verdicts = Vec::new();
     if wiring.hooks.is_empty() {
@@ -102,6 +103,13 @@ pub(crate) fn resolve(wiring: &Wiring, view: AgentView<'_>, reply: &ModelReply) 
         verdicts.push(Verdict::Hook { decided, what });
     }
     Resolved { calls, verdicts }
+}
+
+/// The backends whose model can advise an agent. A program would take the question for its task.
+fn advisors(wiring: &Wiring) -> Vec<String> {
+    let able = |backend: &&Backend| !backend.facts.acts && backend.model.summarises();
+    let backends = wiring.routing.facts.iter().filter_map(|facts| wiring.backends.get(&facts.name));
+    backends.filter(able).map(|backend| backend.name.clone()).collect()
 }
 
 /// The context of a call of this agent.

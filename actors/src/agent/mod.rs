@@ -11,4 +11,4 @@ mod result;
 pub(crate) use append::{Stored, append_owned};
 pub(crate) use effect::{AgentTasks, RoundHandles, start};
 pub(crate) use hooks::{AnswerWithoutTurn, JudgedTurn, Resolved, hook_decided, judge_turn, note, record, resolve};
-pub(crate) use result::{AgentDone, Finished, chosen, failed, loops_detected, replied, skill_finished};
+pub(crate) use result::{AgentDone, Finished, after_reply, chosen, failed, replied, skill_finished};

@@ -73,16 +73,29 @@ pub(crate) fn replied(
         .with_verdicts(judged)
 }
 
-/// The events about loops that follow a reply. They are also logged and counted.
-pub(crate) fn loops_detected(replied: &EventBody) -> Vec<EventBody> {
-    let events = replied.loops_detected();
+/// The events that follow a reply: loops, and the advice that it contains. They are also logged and counted.
+pub(crate) fn after_reply(view: AgentView<'_>, replied: &EventBody) -> Vec<EventBody> {
+    let mut events = replied.loops_detected();
+    let advice = replied.advice_decided();
+    if let Some(EventBody::Decided { decision, .. }) = &advice {
+        note_advice(decision);
+    }
     for event in &events {
         let EventBody::LoopDetected { found, ends_run } = event else { continue };
         let (detector, level) = (found.detector.as_str(), found.level.as_str());
         tracing::warn!(skill = found.skill, detector, level, count = found.count, ends_run, "loop detected");
         metrics::counter!("annie_loops_detected_total", "detector" => detector, "level" => level).increment(1);
     }
+    if view.plans() {
+        events.extend(replied.plans_decided());
+    }
+    events.extend(advice);
     events
+}
+
+fn note_advice(decision: &str) {
+    tracing::info!(decision, "an agent asked for another approach");
+    metrics::counter!("annie_alternatives_total").increment(1);
 }
 
 /// The events of the Scheduler's choices of a round. They are stored with its result.
@@ -91,7 +104,7 @@ pub(crate) fn chosen(done: &ModelDone) -> Vec<EventBody> {
 }
 
 /// The events of a failed round: the failure, and before it the decision if a cap on spending kept the round from running.
-pub(crate) fn failed(done: &ModelDone, error: &ModelError) -> Vec<EventBody> {
+pub(crate) fn failed(view: AgentView<'_>, done: &ModelDone, error: &ModelError) -> Vec<EventBody> {
     let component = match error.kind {
         ModelErrorKind::TurnSpendCap | ModelErrorKind::SpendCap => Some("spend"),
         ModelErrorKind::CallCap => Some("guard model_calls"),
@@ -105,7 +118,11 @@ pub(crate) fn failed(done: &ModelDone, error: &ModelError) -> Vec<EventBody> {
         hook: None,
     });
     let failed = EventBody::ModelFailed { round: done.round, error: error.clone(), waited_ms: done.waited_ms };
-    decided.into_iter().chain([failed]).collect()
+    let advice = view.advice_failed(&error.to_string());
+    if let Some(EventBody::Decided { decision, .. }) = &advice {
+        note_advice(decision);
+    }
+    decided.into_iter().chain([failed]).chain(advice).collect()
 }
 
 /// A skill run that is over.

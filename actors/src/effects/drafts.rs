@@ -9,9 +9,10 @@ use std::sync::{
 use annie_core::{
     aloud::{Aloud, VoiceFormat},
     command::DraftFilter,
+    planning::PlanFilter,
     ports::{Draft, DraftSink},
     redact::{DraftRedactor, Redaction},
-    turn::Withheld,
+    turn::{Shows, Withheld},
 };
 use parking_lot::Mutex;
 
@@ -28,12 +29,12 @@ pub(super) fn sink(wiring: &Arc<Wiring>, call: &ModelCall, read_ms: &Arc<AtomicU
     let begins = move || {
         read_ms.fetch_add(waits.has_read(|| clock.now()), Ordering::Relaxed);
     };
-    if !call.agent.is_orchestrator() {
+    if !call.agent.is_orchestrator() || call.shows == Shows::Nothing {
         return Arc::new(move |_| begins());
     }
     let (hub, conversation, task, round) = (wiring.hub.clone(), call.conversation, call.task, call.round);
     let (has_tools, is_thread) = (!call.request.tools.is_empty(), call.request.options.is_thread);
-    let (redaction, voice) = (call.redaction.clone(), call.voice);
+    let (redaction, voice, plans) = (call.redaction.clone(), call.voice, call.shows == Shows::AllButPlans);
     let state = Mutex::new(Held::default());
     Arc::new(move |draft: Draft| {
         begins();
@@ -43,7 +44,8 @@ pub(super) fn sink(wiring: &Arc<Wiring>, call: &ModelCall, read_ms: &Arc<AtomicU
             return;
         }
         let Some(pieces) = state.with(draft) else { return };
-        let filters = state.filters.get_or_insert_with(|| Filters::new(has_tools, is_thread, voice, &redaction));
+        let filters =
+            state.filters.get_or_insert_with(|| Filters::new((has_tools, is_thread, plans), voice, &redaction));
         for draft in pieces.into_iter().filter_map(|piece| filters.push(piece)) {
             hub.publish(conversation, Live::Draft { task, round, draft });
         }
@@ -87,6 +89,8 @@ impl Held {
 struct Filters {
     /// A model without tools may write commands into its text; they are no part of the answer.
     commands: Option<DraftFilter>,
+    /// The plan of a model that plans is an event.
+    plan: Option<PlanFilter>,
     /// A program that brings its own thread gets the model's text unfiltered.
     withheld: Option<Withheld>,
     /// An answer that is read aloud has another form.
@@ -97,13 +101,13 @@ struct Filters {
 
 impl Filters {
     fn new(
-        has_tools: bool,
-        is_thread: bool,
+        (has_tools, is_thread, plans): (bool, bool, bool),
         voice: Option<VoiceFormat>,
         (what, own): &(Vec<Redaction>, String),
     ) -> Self {
         Self {
             commands: (!has_tools).then(DraftFilter::default),
+            plan: plans.then(PlanFilter::default),
             withheld: (!is_thread).then(Withheld::default),
             aloud: voice.map(Aloud::new),
             text: DraftRedactor::new(what, own),
@@ -116,6 +120,9 @@ impl Filters {
         let (shown, draft): (String, fn(String) -> Draft) = match draft {
             Draft::Text(mut text) => {
                 if let Some(filter) = &mut self.commands {
+                    text = filter.push(&text);
+                }
+                if let Some(filter) = &mut self.plan {
                     text = filter.push(&text);
                 }
                 if let Some(filter) = &mut self.withheld {
@@ -170,7 +177,7 @@ mod tests {
 
     #[test]
     fn filters_keep_commands_out_of_drafts() {
-        let mut filters = Filters::new(false, true, None, &(Vec::new(), String::new()));
+        let mut filters = Filters::new((false, true, false), None, &(Vec::new(), String::new()));
         let shown: Vec<Draft> =
             [text("Done.\n```cmd\n"), text("tasks.list\n```\n")].into_iter().filter_map(|p| filters.push(p)).collect();
         assert!(!shown.iter().any(|draft| matches!(draft, Draft::Text(t) if t.contains("tasks.list"))), "{shown:?}");

@@ -11,12 +11,13 @@ use std::{
 
 use annie_core::{
     classify::{self, Brevity, Intent, Mood, Spoken},
+    effort::Effort,
     event::{Inbound, Mode, PlannedSkill, Priority, PromptFacts},
     ids::{AgentId, ConversationId, TaskId, UserId},
     limits::{MainInterface, TurnLimits},
     message::{Message, ModelReply, ModelRequest},
     ports::{ContextQuery, Model, SkillCall},
-    skill::{DONE_COMMAND, SkillChange, SkillSet},
+    skill::{DONE_COMMAND, SkillChange, SkillFormat, SkillSet},
     state::UNSET_STATE,
     time::Micros,
     turn::{Conversation, manual_of},
@@ -132,9 +133,16 @@ pub(crate) async fn read_facts(
         channel: inbound.source.clone(),
         intent: intent_of(wiring, inbound, called.is_some() || known.awaits_answer),
         rules: with_state(wiring, (user, conversation, task), &wiring.limits.rules).await,
+        effort: called.and_then(|called| effort_of(&skills, called)),
         ..context
     };
     (mode, facts, limits)
+}
+
+/// How hard the model should think, as a prompt skill asks.
+fn effort_of(skills: &SkillSet, called: &PlannedSkill) -> Option<Effort> {
+    let spec = skills.get(&called.skill)?;
+    if let SkillFormat::Prompt { effort, .. } = &spec.format { *effort } else { None }
 }
 
 /// What a message wants; `None` if it is not classified. A message with requirements of its own gets the whole prompt.

@@ -19,6 +19,7 @@ use annie_core::{
     route,
     spend::{Cap, Unit},
     time::Micros,
+    turn::Shows,
     workflow::WORKFLOW,
 };
 use parking_lot::Mutex;
@@ -169,6 +170,8 @@ pub(crate) struct ModelCall {
     pub waits: Waits,
     /// What is redacted in drafts, and the user's own words, which are not.
     pub redaction: Arc<(Vec<Redaction>, String)>,
+    /// What listeners see of drafts.
+    pub shows: Shows,
     /// Whether the reply may be that of an earlier equal request.
     pub may_reuse: bool,
     /// The form of drafts, if the answer is read aloud.

@@ -25,11 +25,11 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
             let Resolved { calls, verdicts } = agent::resolve(&state.wiring, view, reply);
             bodies.extend(agent::record(verdicts));
             let body = agent::replied(&state.wiring, &done, reply, calls, (view, ctx.now()));
-            let loops = agent::loops_detected(&body);
+            let loops = agent::after_reply(view, &body);
             bodies.push(body);
             bodies.extend(loops);
         }
-        Err(error) => bodies.extend(agent::failed(&done, error)),
+        Err(error) => bodies.extend(agent::failed(view, &done, error)),
     }
     state.tasks.remove(&EngineTask::Effect(DirectiveId::Model(task, agent.clone(), done.round)));
     record::record_in_order(ctx, state, task, agent, bodies).await?;

@@ -44,6 +44,7 @@ const COUNTERS: &[Help] = &[
     ("annie_log_appends_total", "Appends to the log"),
     ("annie_log_commits_total", "Transactions that carried the appends"),
     ("annie_log_refusals_total", "Appends refused because too many wait for a commit"),
+    ("annie_alternatives_total", "Requests of agents for another approach that were answered"),
     ("annie_loops_detected_total", "Loops of agents found by the loop guard, by pattern and level"),
     ("annie_messages_total", "Messages stored and acknowledged"),
     ("annie_error_steps_total", "Steps decided after failures of skills, by kind of error, step and who takes it"),

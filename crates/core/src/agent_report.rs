@@ -58,6 +58,12 @@ pub struct AgentReport {
     /// What its skills, or the kernel's router, asked the parent agent to decide, one line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub escalated: Vec<String>,
+    /// How often it asked for another approach.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub alternatives_asked: u32,
+    /// The usual ways to its goal have failed, and nothing succeeded since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_stuck: bool,
     /// A round ran on an agentic backend. No receipt shows what that backend did.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub programs_ran: bool,
@@ -92,6 +98,8 @@ impl AgentReport {
             failures: BTreeMap::new(),
             failed_skills: BTreeSet::new(),
             escalated: Vec::new(),
+            alternatives_asked: 0,
+            is_stuck: false,
             programs_ran: false,
             is_flagged: false,
             model_calls: 0,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
 use crate::{
+    effort::Effort,
     json_schema,
     message::{Message, ToolDef},
 };
@@ -129,6 +130,9 @@ pub struct CallOptions {
     /// A reply to this request was truncated at the usual length. The next one may be longer, if the backend allows it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub has_more_output: bool,
+    /// How hard the model should think.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
 }
 
 impl CallOptions {
@@ -219,6 +223,7 @@ mod tests {
                 parallel_tool_calls: Some(false),
                 is_thread: false,
                 has_more_output: false,
+                effort: Some(Effort::High),
             },
             instructions: "Be brief.".into(),
             thread: Some(Thread { messages: vec![Message::user("hi")], ..Thread::default() }),

@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::effort::Effort;
+
 /// What a dispatch says about its agent beyond mission and skills.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -18,6 +20,9 @@ pub struct DispatchOptions {
     /// The backends that may run its rounds, the preferred one first. Empty means those of the turn.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<String>,
+    /// How hard its model should think. Absent means as the backend is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
     /// The JSON Schema that its report must fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,

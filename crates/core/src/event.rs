@@ -23,9 +23,11 @@ pub use self::{
 pub use crate::{agent_report::AgentReport, answer::AnswerOutcome, dispatch::DispatchOptions};
 use crate::{
     aloud::VoiceChange,
+    alternatives::AlternativesCall,
     approval::{ApprovalMode, ApprovalVerdict},
     classify::{Intent, Spoken},
     dead_letter::{DeadLetter, DeadLetterLimits, DeadLetterState, Strategy},
+    effort::Effort,
     error_route::Routed,
     ids::{AgentId, ConversationId, IntentId, Seq, TaskId, UserId},
     limits::{MainInterface, TurnLimits},
@@ -165,6 +167,9 @@ pub struct PromptFacts {
     /// A guard found words in the message that try to change the rules of the agent. The message counts as untrusted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_flagged: bool,
+    /// How hard the model should think, as the prompt skill asks with which the turn begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
     /// The workflow whose steps the turn carries out in place of a model's calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<Box<WorkflowStart>>,
@@ -231,6 +236,8 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
     },
+    /// Ask for another approach, after the usual ways to the goal have failed; or the advice of the model that was asked.
+    Alternatives(Box<AlternativesCall>),
     /// Call a tool of the program that requested the turn. The turn ends, and the program's next request carries the result.
     Caller,
 }

@@ -5,6 +5,7 @@
 
 mod agent_report;
 pub mod aloud;
+pub mod alternatives;
 mod answer;
 pub mod approval;
 pub mod audit;
@@ -16,6 +17,7 @@ pub mod command;
 pub mod context;
 pub mod dead_letter;
 mod dispatch;
+pub mod effort;
 pub mod erasure;
 pub mod error_route;
 pub mod event;
@@ -34,6 +36,7 @@ pub mod notice;
 pub mod outcome;
 pub mod people;
 pub mod plan;
+pub mod planning;
 pub mod ports;
 pub mod projection;
 pub mod queue;

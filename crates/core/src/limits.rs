@@ -11,6 +11,7 @@ use crate::{
     event::{Mode, Priority},
     loop_guard::LoopGuardLimits,
     outcome::Outcome,
+    planning::Planning,
     redact::Redaction,
     result_check::CheckRules,
 };
@@ -113,6 +114,9 @@ pub struct TurnLimits {
     pub interface: SubAgentInterface,
     /// The interface by which the agent that answers the user calls skills.
     pub main_interface: MainInterface,
+    /// Whether the agent that answers the user plans before it acts.
+    #[serde(skip_serializing_if = "Planning::is_off")]
+    pub planning: Planning,
     /// What is redacted in answers. Empty means nothing.
     pub redact: Vec<Redaction>,
     /// When the loop guard warns and refuses. The configuration has it as a table of its own.
@@ -162,6 +166,7 @@ impl Default for TurnLimits {
             compaction_overlap_messages: 3,
             interface: SubAgentInterface::Cmd,
             main_interface: MainInterface::Auto,
+            planning: Planning::Off,
             redact: vec![Redaction::Secrets, Redaction::Pii],
             loop_guard: LoopGuardLimits::default(),
             error_router: ErrorRules::default(),

@@ -305,6 +305,7 @@ fn planned(task: TaskId, calls: &[ResolvedCall], at: Micros) -> Vec<Change> {
         | Action::Dispatch(_)
         | Action::Collect { .. }
         | Action::ControlAgent { .. }
+        | Action::Alternatives(_)
         | Action::Caller => None,
     });
     skills
@@ -331,6 +332,7 @@ fn usage_added(calls: &[ResolvedCall], usage: &Usage, backend: &str, at: Micros)
             | Action::Dispatch(_)
             | Action::Collect { .. }
             | Action::ControlAgent { .. }
+            | Action::Alternatives(_)
             | Action::Caller => None,
         })
         .collect();

@@ -12,21 +12,21 @@ use chrono::NaiveDateTime;
 use chrono_tz::Tz;
 
 use crate::builtin::{
-    memory::data::{self as memories, Memory, MemoryQuery},
+    memory::data::{self as memories, Memory, MemoryDecay, MemoryQuery},
     tasks::data::{self as todos, TodoSummary},
 };
 
 /// Memories in a prompt, at most.
 const MEMORIES_MAX: u32 = 5;
 
-/// The context sources of the built-in skills `memory.*` and `tasks.*`.
+/// The context sources of the built-in skills `memory.*` and `tasks.*`. `decay` says how memories that are not used lose rank.
 #[must_use]
-pub fn context_sources(documents: Arc<dyn Documents>) -> Vec<Arc<dyn ContextSource>> {
-    vec![Arc::new(FittingMemories(documents.clone())), Arc::new(OpenTodos(documents))]
+pub fn context_sources(documents: Arc<dyn Documents>, decay: MemoryDecay) -> Vec<Arc<dyn ContextSource>> {
+    vec![Arc::new(FittingMemories(documents.clone(), decay)), Arc::new(OpenTodos(documents))]
 }
 
 /// The memories that fit the message, best first.
-struct FittingMemories(Arc<dyn Documents>);
+struct FittingMemories(Arc<dyn Documents>, MemoryDecay);
 
 impl ContextSource for FittingMemories {
     fn name(&self) -> &'static str {
@@ -35,7 +35,8 @@ impl ContextSource for FittingMemories {
 
     fn read<'a>(&'a self, query: &'a ContextQuery) -> Fut<'a, Result<Vec<ContextPart>, String>> {
         Box::pin(async move {
-            let search = MemoryQuery { text: query.text.clone(), limit: MEMORIES_MAX, ..MemoryQuery::default() };
+            let decay = Some((self.1, query.now));
+            let search = MemoryQuery { text: query.text.clone(), limit: MEMORIES_MAX, decay, ..MemoryQuery::default() };
             let found = memories::find(&*self.0, &query.user, search).await.map_err(|e| e.to_string())?;
             Ok(found.into_iter().map(|memory| ContextPart::Memory(recalled(memory))).collect())
         })
@@ -138,7 +139,7 @@ mod tests {
             importance: 0.5,
         };
         memories::save(&*store, &of_ann("memory"), new).await.unwrap();
-        let sources = context_sources(store);
+        let sources = context_sources(store, MemoryDecay::OFF);
         let read = async |user: &UserId, timezone: &str| {
             let (text, timezone) = ("How does Bob read?".to_owned(), timezone.to_owned());
             let query = ContextQuery { user: user.clone(), text, is_private: false, now, timezone };

@@ -26,7 +26,7 @@ mod workflows;
 pub use approved::{ApprovalState, BuiltSkill, DecisionError, SkillDecision};
 pub use builtin::{
     files::{FileFolder, FileRules},
-    memory::data::MEMORY,
+    memory::data::{MEMORY, MemoryDecay},
     tasks::data::TASKS,
     web::{SearchKind, SearchRules},
 };

@@ -26,6 +26,7 @@ use crate::{
     approved::{self, BuiltSkill, DecisionError, SkillDecision},
     builtin::{
         files::{FileRules, Files},
+        memory::data::MemoryDecay,
         notes::Notes,
         state::{self, temp::TempState},
         web::{Robots, SearchRules},
@@ -71,6 +72,8 @@ pub struct RunnerParts {
     pub owner: UserId,
     /// The origins of text that may become no instruction: no schedule and no skill file is written from it.
     pub untrusted: UntrustedText,
+    /// How memories that are not used lose rank in searches.
+    pub memory_decay: MemoryDecay,
     /// How programs of skills are run. `None` if none is: then the catalogue must not list such skills (see
     /// [`FileCatalog::running_programs`]).
     pub programs: Option<ProgramRules>,
@@ -93,6 +96,7 @@ pub(crate) struct Tools {
     pub(crate) untrusted: UntrustedText,
     /// Locked while a skill file is written.
     pub(crate) building: Mutex<()>,
+    pub(crate) memory_decay: MemoryDecay,
     pub(crate) touches: Arc<Semaphore>,
     pub(crate) temp: TempState,
 }
@@ -120,6 +124,7 @@ impl Runner {
             programs: parts.programs.map(Programs::new),
             owner: parts.owner,
             untrusted: parts.untrusted,
+            memory_decay: parts.memory_decay,
             building: Mutex::default(),
             touches: Arc::new(Semaphore::new(TOUCHES_MAX as usize)),
             temp: TempState::default(),

@@ -206,6 +206,7 @@ impl Work {
                     | Action::Skill(_)
                     | Action::Collect { .. }
                     | Action::ControlAgent { .. }
+                    | Action::Alternatives(_)
                     | Action::Caller => None,
                 }));
                 self.reply_of.resize(self.agents.len(), self.replies);

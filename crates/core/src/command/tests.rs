@@ -44,6 +44,7 @@ fn prompt(name: &str, model_invocable: bool) -> SkillSpec {
         allowed_tools: Vec::new(),
         argument_hint: None,
         model: None,
+        effort: None,
     };
     SkillSpec { domain: "prompt".into(), body: "Secret steps.".into(), format, ..skill(name, Vec::new()) }
 }

@@ -44,9 +44,8 @@ fn get_skill(domains: &[String]) -> ToolDef {
 fn dispatch_agent() -> ToolDef {
     tool(
         "dispatch_agent",
-        "Dispatch a sub-agent to carry out one focused task with the skills that it needs. Several may be dispatched at \
-         once: they run in parallel unless depends_on says otherwise. Collect their results with get_agent_results before \
-         you answer the user.",
+        "Dispatch a sub-agent for one focused task with the skills that it needs. Several run in parallel unless depends_on \
+         says otherwise. Collect their results with get_agent_results before you answer the user.",
         json!({
             "type": "object",
             "properties": {
@@ -59,6 +58,7 @@ fn dispatch_agent() -> ToolDef {
                 "label": {"type": "string"},
                 "model": {"type": "string"},
                 "timeout_s": {"type": "integer"},
+                "effort": {"enum": ["low", "medium", "high"]},
                 "output_schema": {"type": "object"},
                 "output_key": {"type": "string", "description": "As {key} in later missions."}
             },

@@ -20,6 +20,13 @@ pub struct ErrorRules {
     /// Whether the kernel itself runs the alternative of a failed skill that only reads, if the alternative takes the same
     /// arguments and no rule asks about it.
     pub run_alternatives: bool,
+    /// How often one agent may ask for another approach after its chains are used up. 0 turns that off.
+    pub alternatives_per_goal_max: u32,
+    /// How often all agents of a turn together may.
+    pub alternatives_per_turn_max: u32,
+    /// The backend, or the capability, that advises; empty means the first one of the turn that has a language model.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub alternatives_model: String,
     /// The chains that replace the built-in ones.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub chains: Chains,
@@ -34,6 +41,9 @@ impl Default for ErrorRules {
             retry_reads: true,
             retry_wait_ms: 250,
             run_alternatives: true,
+            alternatives_per_goal_max: 1,
+            alternatives_per_turn_max: 3,
+            alternatives_model: String::new(),
             chains: BTreeMap::new(),
             alternatives: BTreeMap::new(),
         }
@@ -43,6 +53,8 @@ impl Default for ErrorRules {
 impl ErrorRules {
     /// The longest chain.
     pub const STEPS_MAX: usize = 8;
+    /// The most requests for another approach that a limit may allow.
+    pub const ALTERNATIVES_MAX: u32 = 10;
     /// The longest wait before a call is run again, in milliseconds: the agent waits, too.
     pub const RETRY_WAIT_MS_MAX: u64 = 10_000;
 
@@ -52,7 +64,7 @@ impl ErrorRules {
         *self == Self::default()
     }
 
-    pub(super) fn alternatives_of(&self, skill: &str) -> &[String] {
+    pub(crate) fn alternatives_of(&self, skill: &str) -> &[String] {
         self.alternatives.get(skill).map(Vec::as_slice).unwrap_or_default()
     }
 

@@ -69,6 +69,7 @@ fn not_carried_out(turn: &Turn) -> String {
         | Action::Dispatch(_)
         | Action::Collect { .. }
         | Action::ControlAgent { .. }
+        | Action::Alternatives(_)
         | Action::Caller => None,
     });
     let open: Vec<&str> = open.collect();

@@ -8,7 +8,7 @@ use crate::event::Event;
 /// What a text is replaced by, before its length.
 const MARK: &str = "[redacted ";
 /// Fields whose texts say nothing about content: ids, kinds, names of skills, backends, modes and times.
-const KEPT: [&str; 53] = [
+const KEPT: [&str; 55] = [
     "detector",
     "level",
     "conversation",
@@ -59,6 +59,8 @@ const KEPT: [&str; 53] = [
     "retry_from",
     "role",
     "verdict",
+    "effort",
+    "planning",
     "reasoning_effort",
     "sub_agent_interface",
     "traceparent",

@@ -282,6 +282,7 @@ fn call(open: &OpenCall) -> CallState {
         | Action::Dispatch(_)
         | Action::Collect { .. }
         | Action::ControlAgent { .. }
+        | Action::Alternatives(_)
         | Action::Caller => (open.call.name.clone(), None, None),
     };
     CallState {

@@ -8,6 +8,7 @@ use super::facts::BackendFacts;
 pub struct AgentModels<'a> {
     facts: &'a [BackendFacts],
     preferred: &'a str,
+    advisors: &'a [String],
 }
 
 impl<'a> AgentModels<'a> {
@@ -15,7 +16,26 @@ impl<'a> AgentModels<'a> {
     /// prefer unless their dispatch says otherwise; empty if there is none.
     #[must_use]
     pub const fn new(facts: &'a [BackendFacts], preferred: &'a str) -> Self {
-        Self { facts, preferred }
+        Self { facts, preferred, advisors: &[] }
+    }
+
+    /// The same with the backends whose model can advise an agent: no planner, and no program.
+    #[must_use]
+    pub const fn with_advisors(self, advisors: &'a [String]) -> Self {
+        Self { advisors, ..self }
+    }
+
+    /// The backends that advise the agents of a turn with this route: those that fit the wanted name or capability first. Empty if
+    /// none can.
+    pub(crate) fn advisors(self, turn_route: &[String], wanted: &str) -> Vec<String> {
+        let first = || self.facts.first().map(|facts| facts.name.clone()).into_iter().collect();
+        let of_turn: Vec<String> = if turn_route.is_empty() { first() } else { Vec::from(turn_route) };
+        let preferred = AgentModels { facts: self.facts, preferred: wanted, advisors: &[] }
+            .route(&of_turn, None)
+            .unwrap_or_default();
+        let mut route = if preferred.is_empty() { of_turn } else { preferred };
+        route.retain(|name| self.advisors.contains(name));
+        route
     }
 
     /// The route of an agent of a turn with this route: the backends that fit the wanted name or capability first, and then the

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error_route::Chains;
+use crate::{effort::Effort, error_route::Chains};
 
 /// Prefix of tags that record the sources that the author of a memory or a note had read: `from:notes.read`.
 pub const ORIGIN_TAG: &str = "from:";
@@ -89,6 +89,9 @@ pub enum SkillFormat {
         /// The backend that a turn prefers which begins with the skill, by its name in the configuration.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<String>,
+        /// How hard the model of a turn should think that begins with the skill.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effort: Option<Effort>,
     },
 }
 

@@ -26,6 +26,17 @@ use crate::{
     time::Micros,
 };
 
+/// What listeners see of the drafts of a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shows {
+    /// The whole text.
+    All,
+    /// The text without plans.
+    AllButPlans,
+    /// Nothing: the reply is for an agent.
+    Nothing,
+}
+
 /// An agent of a turn.
 #[derive(Debug, Clone, Copy)]
 pub enum AgentView<'a> {
@@ -75,6 +86,26 @@ impl<'a> AgentView<'a> {
         match self {
             Self::Main { turn, .. } => (turn.limits.redact.clone(), turn.inbound.text.clone()),
             Self::Sub(_) => (Vec::new(), String::new()),
+        }
+    }
+
+    /// What listeners see of the drafts of the current round.
+    #[must_use]
+    pub fn shows(self) -> Shows {
+        match self {
+            _ if self.advisors().is_some() => Shows::Nothing,
+            Self::Main { .. } if self.plans() => Shows::AllButPlans,
+            Self::Main { .. } => Shows::All,
+            Self::Sub(_) => Shows::Nothing,
+        }
+    }
+
+    /// Whether drafts contain a plan, which listeners do not see.
+    #[must_use]
+    pub const fn plans(self) -> bool {
+        match self {
+            Self::Main { turn, .. } => turn.main.plans,
+            Self::Sub(_) => false,
         }
     }
 
@@ -230,6 +261,9 @@ impl<'a> AgentView<'a> {
     /// The model request of the current round.
     #[must_use]
     pub fn request(self, skills: &SkillSet) -> ModelRequest {
+        if let Some(request) = self.advice_prompt(skills) {
+            return request;
+        }
         match self {
             Self::Main { of, turn } => request::main(of.id, turn, skills),
             Self::Sub(turn) => request::sub(turn),
@@ -269,7 +303,11 @@ impl<'a> AgentView<'a> {
     /// Like [`Self::resolve`]; dispatches may name these models.
     #[must_use]
     pub fn resolve_with(self, reply: &ModelReply, skills: &SkillSet, models: AgentModels<'_>) -> Vec<ResolvedCall> {
+        if let Some(advice) = self.read_advice(reply, skills) {
+            return advice;
+        }
         let mut calls = self.resolve_any(reply, skills, models);
+        self.prepare_requests(&mut calls, skills, models);
         if self.is_private() {
             refuse_external(&mut calls);
         }
@@ -299,6 +337,9 @@ impl AgentView<'_> {
     /// calls.
     #[must_use]
     pub fn judge(self, calls: &[ResolvedCall], at: Micros) -> Option<JudgedCalls> {
+        if self.advisors().is_some() {
+            return None;
+        }
         match self {
             Self::Main { turn, .. } if turn.main.workflow.is_some() => self.judge_by(&policy::BEFORE_STEP, calls, at),
             Self::Main { .. } | Self::Sub(_) => self.judge_by(&policy::BEFORE_SKILL, calls, at),

@@ -28,8 +28,8 @@ const SEND_AGAIN: &str = "[not run] Another call of this reply was wrong. Send a
 pub(super) fn shape(request: &mut ModelRequest, turn: &Turn) {
     let Some(asked) = &turn.inbound.request else { return };
     let options = &asked.options;
-    let has_more_output = request.options.has_more_output;
-    request.options = CallOptions { has_more_output, ..options.clone() };
+    let (has_more_output, effort) = (request.options.has_more_output, request.options.effort);
+    request.options = CallOptions { effort, has_more_output, ..options.clone() };
     if !asked.instructions.is_empty() {
         request.system.push(SystemPart { text: asked.instructions.clone(), cache: None });
     }

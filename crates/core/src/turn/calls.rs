@@ -77,6 +77,7 @@ impl OpenCall {
             | Action::Dispatch(_)
             | Action::Collect { .. }
             | Action::ControlAgent { .. }
+            | Action::Alternatives(_)
             | Action::Caller => None,
         }
     }
@@ -230,7 +231,11 @@ impl AgentRun {
             Action::Answer { .. } => {
                 !self.by_commands && matches!(self.kind, RunKind::Main(Mode::SingleLoop | Mode::Direct))
             }
-            Action::Dispatch(_) | Action::Collect { .. } | Action::ControlAgent { .. } | Action::Caller => false,
+            Action::Dispatch(_)
+            | Action::Collect { .. }
+            | Action::ControlAgent { .. }
+            | Action::Alternatives(_)
+            | Action::Caller => false,
         }
     }
 
@@ -263,9 +268,7 @@ impl AgentRun {
         let (skill, arguments) = guarded(&open.call);
         let call_id = open.call.id.clone();
         self.step_finished(&call_id, outcome);
-        if let Some(routed) = routed {
-            self.failed_for_goal(&skill, outcome, routed);
-        }
+        self.note_for_goal(&skill, outcome, routed);
         self.provenance.result(&skill, outcome, is_read && is_external);
         // A tool server is outside whatever its settings say, and its tools answer effects with texts.
         if reads || skill.starts_with("mcp.") {
@@ -377,6 +380,7 @@ impl AgentRun {
     /// context with calls that have no result, and the model must know which effects are in doubt.
     #[must_use]
     pub(super) fn broken_off(mut self) -> Self {
+        self.take_advice(None);
         if self.open_calls().is_empty() {
             return self;
         }
@@ -447,6 +451,7 @@ pub(super) fn guarded(call: &ResolvedCall) -> (String, Value) {
         | Action::Dispatch(_)
         | Action::Collect { .. }
         | Action::ControlAgent { .. }
+        | Action::Alternatives(_)
         | Action::Caller => (call.name.clone(), Value::from(call.raw.clone())),
     }
 }

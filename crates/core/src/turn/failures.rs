@@ -35,6 +35,14 @@ impl AgentRun {
         error_route::route(rules, &Failure { skill, outcome, before }, granted)
     }
 
+    /// Notes what an outcome means for the goal of the turn.
+    pub(super) fn note_for_goal(&mut self, skill: &str, outcome: &Outcome, routed: Option<&Routed>) {
+        self.note_stuck(outcome, routed);
+        if let Some(routed) = routed {
+            self.failed_for_goal(skill, outcome, routed);
+        }
+    }
+
     /// Counts a failure for the goal of the turn, and notes what the parent agent is to decide.
     pub(super) fn failed_for_goal(&mut self, skill: &str, outcome: &Outcome, routed: &Routed) {
         let count = self.failures.entry(routed.kind).or_default();
@@ -63,18 +71,19 @@ impl AgentRun {
             *known = (*known).max(*count);
         }
         self.failed_skills.extend(report.failed_skills.iter().cloned());
+        self.learn_asked(report);
     }
 }
 
 impl AgentView<'_> {
-    fn run(&self) -> &AgentRun {
+    pub(super) fn run(&self) -> &AgentRun {
         match self {
             Self::Main { turn, .. } => &turn.main,
             Self::Sub(turn) => &turn.run,
         }
     }
 
-    fn rules(&self) -> &ErrorRules {
+    pub(super) fn rules(&self) -> &ErrorRules {
         match self {
             Self::Main { turn, .. } => &turn.limits.error_router,
             Self::Sub(turn) => &turn.limits.error_router,
@@ -82,7 +91,7 @@ impl AgentView<'_> {
     }
 
     /// Whether this agent may run a skill. The orchestrator runs none itself: it dispatches agents with the skill.
-    fn may_run(&self, spec: &SkillSpec) -> bool {
+    pub(super) fn may_run(&self, spec: &SkillSpec) -> bool {
         let is_granted = match self {
             Self::Main { turn, .. } => {
                 spec.is_model_invocable()
@@ -106,7 +115,8 @@ impl AgentView<'_> {
             may_run: &|spec| self.may_run(spec),
             has_failed: &|name| run.failed_skills.contains(name),
         };
-        run.routed(open, outcome, self.rules(), Some(&granted))
+        let routed = run.routed(open, outcome, self.rules(), Some(&granted))?;
+        Some(self.offer_advice(routed, outcome.status))
     }
 
     /// The outcome of a call with what its text says about itself.

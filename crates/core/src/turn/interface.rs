@@ -13,6 +13,7 @@ use super::{
     truth::{self, Earlier},
 };
 use crate::{
+    alternatives::REQUEST,
     context::{Step, clip, framed, unescape},
     event::{EventBody, Mode},
     limits::MainInterface,
@@ -134,7 +135,9 @@ impl AgentRun {
         let step = |(at, message): (usize, &Message)| {
             let Message::Assistant { tool_calls, .. } = message else { return None };
             // The prompt already describes the skills.
-            if tool_calls.is_empty() || tool_calls.iter().all(|call| call.name == "get_skill") {
+            if tool_calls.is_empty()
+                || tool_calls.iter().all(|call| matches!(call.name.as_str(), "get_skill" | REQUEST))
+            {
                 return None;
             }
             let results = messages.get(at + 1..at + 1 + tool_calls.len())?;

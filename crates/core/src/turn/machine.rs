@@ -134,7 +134,7 @@ impl Conversation {
         let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) else { return };
         let round = turn.main.round;
         let calls = fold(turn, Now { at, window_used });
-        if turn.main.phase == Phase::Thinking && turn.main.round != round {
+        if turn.main.phase == Phase::Thinking && turn.main.round != round && !turn.main.is_advising() {
             turn.deliver_notes();
             turn.begin_step(at);
         }

@@ -7,6 +7,7 @@
 //! does the same from the log, and the directives get the same ids.
 
 mod agent;
+mod alternatives;
 mod caller;
 mod calls;
 mod concern;
@@ -39,7 +40,7 @@ mod sub;
 mod truth;
 mod withheld;
 
-pub use agent::AgentView;
+pub use agent::{AgentView, Shows};
 pub use calls::refused_by;
 pub use concern::{
     Agents, Approval, ApprovalStep, ApprovedSkill, Carried, Clock, Compaction, CompactionWork, Control, Deferral,

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::run::{AgentRun, Ending};
-use crate::message::{Finish, ModelError, ModelErrorKind};
+use crate::{
+    message::{Finish, ModelError, ModelErrorKind},
+    planning,
+};
 
 const NUDGE: &str = "[Your reply was empty. Answer in words, or use your tools.]";
 const NUDGE_SHORT: &str =
@@ -57,8 +60,19 @@ impl OutputLimit {
 
 impl AgentRun {
     /// Ends the run with the part of an answer that was received.
+    /// Whether a model that plans ends with its plan, and was not told before to carry it out.
+    pub(super) fn stops_at_plan(&self, text: &str) -> bool {
+        self.plans && !self.reminded_of_plan && planning::stops_at_plan(text)
+    }
+
+    /// The answer in a text, without the plan of a model that plans.
+    pub(super) fn without_plan(&self, text: String) -> String {
+        if self.plans { planning::answer(&text) } else { text }
+    }
+
     pub(super) fn end_with_cut_text(&mut self, text: String) {
         self.finish = Finish::Length;
+        let text = self.without_plan(text);
         self.end(Ending::Output(text));
     }
 

@@ -1,6 +1,11 @@
 //! The model request of the current round, built from the state alone.
 
-use super::{caller, conversation::Turn, sub::SubTurn};
+use super::{
+    alternatives::{has_tools, tool},
+    caller,
+    conversation::Turn,
+    sub::SubTurn,
+};
 use crate::{
     caller::CallOptions,
     classify::Intent,
@@ -12,17 +17,24 @@ use crate::{
     ids::ConversationId,
     limits::SubAgentInterface,
     message::{ModelRequest, SystemPart, ToolDef},
+    planning::PLAN_PREFIX,
     skill::{ActiveSkill, SkillSet},
 };
 
 pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet) -> ModelRequest {
-    let (system, mut tools) = if is_small_talk(turn) {
+    let (mut system, mut tools) = if is_small_talk(turn) {
         (small_talk_system(&turn.facts), Vec::new())
     } else {
         prompt(turn.mode, turn.main.is_cmd(), &turn.facts, turn.active_skill.as_ref())
     };
+    if turn.main.plans {
+        system.push(SystemPart { text: PLAN_PREFIX.to_owned(), cache: None });
+    }
     if turn.limits.agent_control && turn.mode == Mode::MultiAgent && !tools.is_empty() {
         tools.extend(control_tools());
+    }
+    if turn.main.may_ask() && turn.facts.spoken_as.is_none() && has_tools(&turn.main) && !tools.is_empty() {
+        tools.push(tool());
     }
     let mut request = ModelRequest {
         model: None,
@@ -34,7 +46,11 @@ pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet)
         output_tokens_max: turn.limits.response_tokens_reserve,
         session_id: conversation.to_string(),
         priority: turn.inbound.priority.level(),
-        options: CallOptions { has_more_output: turn.main.output.is_raised(), ..CallOptions::default() },
+        options: CallOptions {
+            has_more_output: turn.main.output.is_raised(),
+            effort: turn.facts.effort,
+            ..CallOptions::default()
+        },
     };
     caller::shape(&mut request, turn);
     request
@@ -79,12 +95,17 @@ pub(super) fn sub(turn: &SubTurn) -> ModelRequest {
         stable_messages: 0,
         tools: match interface {
             SubAgentInterface::Cmd => Vec::new(),
+            SubAgentInterface::Json if turn.run.may_ask() => vec![scoped_use_skill(&turn.spec), tool()],
             SubAgentInterface::Json => vec![scoped_use_skill(&turn.spec)],
         },
         skill_names: turn.spec.skills.clone(),
         output_tokens_max: turn.limits.response_tokens_reserve,
         session_id: turn.conversation.to_string(),
         priority: turn.priority.level(),
-        options: CallOptions { has_more_output: turn.run.output.is_raised(), ..CallOptions::default() },
+        options: CallOptions {
+            has_more_output: turn.run.output.is_raised(),
+            effort: turn.spec.options.effort,
+            ..CallOptions::default()
+        },
     }
 }

@@ -10,6 +10,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::{Map, Value};
 
 use super::{
+    alternatives::{request_command, requested},
     calls::REPEATED,
     cut::{READ_RESULT, read_result_command},
     dates::Invented,
@@ -17,6 +18,7 @@ use super::{
     run::{AgentRun, RunKind},
 };
 use crate::{
+    alternatives::REQUEST,
     command::{self, Resolution},
     context::escape,
     event::{Action, Mode, PlannedSkill, ResolvedCall, SkillManual},
@@ -198,6 +200,7 @@ impl Resolver<'_> {
     /// Whether a name is exactly the name of one of this agent's skills.
     fn may_call(&self, name: &str) -> bool {
         match self.granted {
+            _ if name == REQUEST => self.run.may_ask(),
             _ if name == READ_RESULT => !self.run.cut_results.is_empty(),
             Some(granted) => granted.iter().any(|g| g == name),
             None => self.skills.get(name).is_some_and(|s| s.is_model_invocable()),
@@ -207,6 +210,9 @@ impl Resolver<'_> {
     fn command(&self, line: &str, id: &str) -> Action {
         if let Some(arguments) = read_result_command(line) {
             return self.rest_of_result(&arguments);
+        }
+        if let Some(arguments) = request_command(line) {
+            return requested(self.run, &arguments);
         }
         match command::resolve(line, self.skills, self.granted) {
             Resolution::Run { skill, arguments } if changes(skill.effect) && self.is_shown(&skill.name, &arguments) => {
@@ -376,6 +382,7 @@ impl Resolver<'_> {
                 control(&call.name, &Value::Object(arguments))
             }
             (RunKind::Main(Mode::MultiAgent), "get_agent_results") => collect(&Value::Object(arguments)),
+            (_, REQUEST) => requested(self.run, &arguments),
             (_, "use_skill") => self.use_skill(arguments, id),
             (_, tool) => match self.skills.named_like(tool) {
                 Some(skill) => self.skill(&skill.name, arguments_in(arguments, &[]), id),

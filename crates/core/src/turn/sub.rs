@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::{
+    alternatives::Advising,
     conversation::Turn,
     directive::Directive,
     report,
@@ -72,6 +73,8 @@ pub(super) fn first_run(node: &Node, turn: &Turn, calls: u32) -> AgentRun {
     run.failures.clone_from(&turn.main.failures);
     run.failed_skills.clone_from(&turn.main.failed_skills);
     run.guard = turn.main.guard.begin(limits.loop_guard.clone());
+    let others = turn.agents.runs.values().map(|run| &run.advising);
+    run.advising = Advising::of_sub(&turn.limits.error_router, &turn.main.advising, others);
     run.confined.clone_from(&turn.main.confined);
     run.report_format = spec.options.output_schema.clone().map(report_format);
     run.is_to_act = spec.manual.iter().any(|skill| skill.changes);

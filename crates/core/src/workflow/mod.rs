@@ -2,6 +2,7 @@
 //! agent, runs several of these at once, repeats other steps, or gives the answer. Everything here is pure: the file is read into
 //! a [`Workflow`] with all its problems ([`read`]), and a [`WorkflowRun`] is the state of one run, which the turn folds.
 
+mod call;
 mod check;
 mod condition;
 mod read;
@@ -16,14 +17,16 @@ use serde_json::{Map, Value};
 
 use crate::{
     command::{Resolution, resolve},
+    effort::Effort,
     people::for_people,
     skill::{ArgSpec, Effect, SkillFormat, SkillSet, SkillSpec},
     state::StateText,
 };
 
+pub use call::{CallWork, StepCall};
 pub use check::problems_with;
 pub use read::{WorkflowHead, read};
-pub use run::{CallWork, Next, StepCall, StepDone, StepOutcome, StepResult, WorkflowBefore, WorkflowRun};
+pub use run::{Next, StepDone, StepOutcome, StepResult, WorkflowBefore, WorkflowRun};
 pub use show::{ShownStep, ShownWorkflow, StepState};
 
 /// The name of the backend in the replies of a workflow. No configured backend may have it.
@@ -142,6 +145,9 @@ pub enum Work {
         /// Maximum number of its calls; `None` means the default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         calls_max: Option<u32>,
+        /// How hard its model should think.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effort: Option<Effort>,
     },
 }
 

@@ -8,17 +8,30 @@ use super::{
     Branch, END, Route, Step, StepWork, WORKFLOW_BYTES_MAX, Work, Workflow, WorkflowLimits, WorkflowProblem,
     check::check,
 };
-use crate::skill::ArgSpec;
+use crate::{effort::Effort, skill::ArgSpec};
 
 /// The longest name of a step, in bytes.
 const ID_BYTES_MAX: usize = 40;
 /// How deep steps may contain others.
 const DEPTH_MAX: usize = 4;
 /// The keys of a step.
-const KEYS: [&str; 12] =
-    ["id", "skill", "args", "agent", "skills", "calls_max", "parallel", "each", "loop", "answer", "next", "max"];
+const KEYS: [&str; 13] = [
+    "id",
+    "skill",
+    "args",
+    "agent",
+    "skills",
+    "calls_max",
+    "effort",
+    "parallel",
+    "each",
+    "loop",
+    "answer",
+    "next",
+    "max",
+];
 /// The keys of a call within another step.
-const CALL_KEYS: [&str; 6] = ["id", "skill", "args", "agent", "skills", "calls_max"];
+const CALL_KEYS: [&str; 7] = ["id", "skill", "args", "agent", "skills", "calls_max", "effort"];
 /// The keys that say what a step does.
 const KINDS: [&str; 6] = ["skill", "agent", "parallel", "each", "loop", "answer"];
 /// The end of the name of the step at the end of a loop. No step of a file can have such a name.
@@ -197,13 +210,24 @@ impl Reader<'_> {
                 if calls_max == Some(None) {
                     self.problem(id, "`calls_max` must be a whole number", "write `calls_max: 5`");
                 }
-                Some(Work::Agent { mission: self.text(id, "agent", call), skills, calls_max: calls_max.flatten() })
+                let effort = self.effort(id, call.get("effort"));
+                let mission = self.text(id, "agent", call);
+                Some(Work::Agent { mission, skills, calls_max: calls_max.flatten(), effort })
             }
             _ => {
                 self.problem(id, "a call needs `skill` or `agent`, and not both", "write `skill: tasks.search`");
                 None
             }
         }
+    }
+
+    fn effort(&mut self, id: &str, value: Option<&Value>) -> Option<Effort> {
+        let value = value?;
+        let effort = value.as_str().and_then(Effort::named);
+        if effort.is_none() {
+            self.problem(id, "`effort` must be low, medium or high", "write `effort: low`");
+        }
+        effort
     }
 
     fn names(&mut self, id: &str, value: Option<&Value>) -> Vec<String> {
@@ -246,7 +270,7 @@ impl Reader<'_> {
     }
 
     fn each(&mut self, id: &str, value: &Value) -> Option<StepWork> {
-        const KEYS: [&str; 6] = ["of", "skill", "args", "agent", "skills", "calls_max"];
+        const KEYS: [&str; 7] = ["of", "skill", "args", "agent", "skills", "calls_max", "effort"];
         let Some(each) = value.as_object() else {
             self.problem(id, "`each` must be a mapping", "write `of: \"{steps.list.result}\"` and `skill: …` below it");
             return None;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Branch, END, Step, StepWork, Work, Workflow, WorkflowLimits, WorkflowStart,
+    Branch, CallWork, END, Step, StepCall, StepWork, Work, Workflow, WorkflowLimits, WorkflowStart,
     condition::Condition,
     template::{Values, plain},
 };
@@ -171,44 +171,6 @@ pub struct WorkflowBefore {
     /// The effects of its steps, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub done: Vec<StepDone>,
-}
-
-/// One call that a step makes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StepCall {
-    /// The id of the call, unique in the turn.
-    pub id: String,
-    /// The step or the branch that makes it.
-    pub of: String,
-    /// What is called.
-    pub work: CallWork,
-    /// The result, once there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<StepResult>,
-}
-
-/// What a call of a step calls, with its values.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CallWork {
-    /// A skill.
-    Skill {
-        /// Its name.
-        skill: String,
-        /// Its arguments.
-        args: Map<String, Value>,
-    },
-    /// A sub-agent.
-    Agent {
-        /// Its name, unique in the turn.
-        agent: String,
-        /// Its goal.
-        mission: String,
-        /// The skills it may use.
-        skills: Vec<String>,
-        /// Maximum number of its calls; `None` means the default.
-        calls_max: Option<u32>,
-    },
 }
 
 /// The calls of the present step.
@@ -565,11 +527,12 @@ impl WorkflowRun {
             Work::Skill { skill, args } => {
                 CallWork::Skill { skill: skill.clone(), args: values.arguments_of_call(args)? }
             }
-            Work::Agent { mission, skills, calls_max } => CallWork::Agent {
+            Work::Agent { mission, skills, calls_max, effort } => CallWork::Agent {
                 agent: format!("{of}-{number}"),
                 mission: values.text(mission, Some(&|id, text| frames.wrap("result", &[("step", id)], text)))?,
                 skills: skills.clone(),
                 calls_max: *calls_max,
+                effort: *effort,
             },
         })
     }

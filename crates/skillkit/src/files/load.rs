@@ -247,6 +247,7 @@ fn prompt_item(
             allowed_tools: file.allowed_tools,
             argument_hint: file.argument_hint,
             model: file.model,
+            effort: file.effort,
         },
         source: tree.source(path),
     };

@@ -1,7 +1,10 @@
 //! Prompt skills: `<name>/SKILL.md` in the Agent Skills format. Loading is lenient: it uses what it can. Every deviation
 //! from the format is reported, and strict validation refuses it.
 
-use annie_core::skill::{PromptContext, valid_skill_name};
+use annie_core::{
+    effort::Effort,
+    skill::{PromptContext, valid_skill_name},
+};
 use serde_yaml_ng::Value;
 use unicode_normalization::UnicodeNormalization;
 
@@ -23,7 +26,8 @@ const BODY_LINES_WISE: usize = 500;
 
 const FORMAT_KEYS: [&str; 6] = ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
 /// Extensions that are read, or that only describe the skill.
-const EXTENSION_KEYS: [&str; 11] = [
+const EXTENSION_KEYS: [&str; 12] = [
+    EFFORT_KEY,
     BUILT,
     times::SCHEDULE,
     times::TIMEZONE,
@@ -37,10 +41,12 @@ const EXTENSION_KEYS: [&str; 11] = [
     "tags",
 ];
 /// Extensions of other programs that have no effect here [S1 Frontmatter Fields].
-const UNREAD_KEYS: [&str; 6] = ["agent", "effort", "hooks", "paths", "shell", "disallowed-tools"];
+const UNREAD_KEYS: [&str; 5] = ["agent", "hooks", "paths", "shell", "disallowed-tools"];
 /// The extension that names a backend. The catalogue reports a name that no backend has.
 const MODEL_KEY: &str = "model";
-/// The values of `agent` and `model` that request nothing special.
+/// The extension that says how hard the model should think.
+const EFFORT_KEY: &str = "effort";
+/// The values of `agent`, `model` and `effort` that request nothing special.
 const DEFAULTS: [&str; 3] = ["general", "default", "inherit"];
 /// The tools of other programs that read files: every skill may read its own ones.
 const READERS: [&str; 2] = ["Read", "read_file"];
@@ -59,6 +65,7 @@ pub(crate) struct PromptFile {
     pub(crate) argument_hint: Option<String>,
     /// The backend that the file requests.
     pub(crate) model: Option<String>,
+    pub(crate) effort: Option<Effort>,
     pub(crate) times: Option<Times>,
     pub(crate) built: Option<Built>,
     pub(crate) body: String,
@@ -78,6 +85,7 @@ pub(crate) fn read(folder: &str, text: &str, report: &mut Report) -> Option<Prom
     let user_invocable = extension_flag(&front, "user-invocable", report).unwrap_or(true);
     let model_invocable = !extension_flag(&front, "disable-model-invocation", report).unwrap_or(false);
     let argument_hint = extension(&front, "argument-hint").and_then(hint);
+    let effort = effort(&front, report);
     let times = times::read(&front, report);
     let built = Built::read(&front, text, report);
     if front.body.lines().count() > BODY_LINES_WISE {
@@ -96,6 +104,7 @@ pub(crate) fn read(folder: &str, text: &str, report: &mut Report) -> Option<Prom
         allowed_tools,
         argument_hint,
         model: model(&front),
+        effort,
         times,
         built,
         body: front.body,
@@ -295,6 +304,17 @@ fn model(front: &Frontmatter) -> Option<String> {
     extension(front, MODEL_KEY).and_then(scalar).filter(|name| !DEFAULTS.contains(&name.as_str()))
 }
 
+/// How hard the model should think, unless the file requests nothing special.
+fn effort(front: &Frontmatter, report: &mut Report) -> Option<Effort> {
+    let word = extension(front, EFFORT_KEY).map(|value| scalar(value).unwrap_or_default())?;
+    let effort = Effort::named(&word);
+    if effort.is_none() && !DEFAULTS.contains(&word.as_str()) {
+        let what = format!("`effort: {word}` is none of low, medium and high");
+        report.unsupported(front.line_of(EFFORT_KEY), what, "write one of them, or leave it out");
+    }
+    effort
+}
+
 fn extension_flag(front: &Frontmatter, key: &str, report: &mut Report) -> Option<bool> {
     let value = extension(front, key)?;
     let flag = truth(value);
@@ -375,13 +395,25 @@ mod tests {
 
     #[test]
     fn prompt_keys_without_effect_are_reported_at_both_levels() {
-        let (_, above) = read_file("x", "---\nname: x\ndescription: d\nagent: explore\neffort: high\n---\nx");
+        let (_, above) = read_file("x", "---\nname: x\ndescription: d\nagent: explore\nhooks: high\n---\nx");
         let (_, below) =
-            read_file("x", "---\nname: x\ndescription: d\nmetadata:\n  agent: explore\n  effort: high\n---\nx");
+            read_file("x", "---\nname: x\ndescription: d\nmetadata:\n  agent: explore\n  hooks: high\n---\nx");
         let not_read =
             |line: &str, key: &str| format!("SKILL.md{line}: not supported: `{key}` is not read; leave it out");
-        assert_eq!(above, [not_read(":4", "agent"), not_read(":5", "effort")]);
-        assert_eq!(below, [not_read("", "agent"), not_read("", "effort")]);
+        assert_eq!(above, [not_read(":4", "agent"), not_read(":5", "hooks")]);
+        assert_eq!(below, [not_read("", "agent"), not_read("", "hooks")]);
+    }
+
+    #[test]
+    fn prompt_effort_is_read_and_another_word_is_reported() {
+        for (word, effort, problems_count) in
+            [("high", Some(Effort::High), 0), ("Low", Some(Effort::Low), 0), ("inherit", None, 0), ("max", None, 1)]
+        {
+            let (file, problems) =
+                read_file("x", &format!("---\nname: x\ndescription: d\nmetadata:\n  effort: {word}\n---\nx"));
+            assert_eq!(file.unwrap().effort, effort, "{word}");
+            assert_eq!(problems.len(), problems_count, "{word}: {problems:?}");
+        }
     }
 
     #[test]
@@ -395,10 +427,10 @@ mod tests {
     #[test]
     fn prompt_parts_that_will_not_run_are_reported() {
         let text =
-            "---\nname: x\ndescription: d\neffort: high\n---\nStatus:\n!`git status`\nSee ${CLAUDE_SKILL_DIR}/a.md\n";
+            "---\nname: x\ndescription: d\nhooks: high\n---\nStatus:\n!`git status`\nSee ${CLAUDE_SKILL_DIR}/a.md\n";
         let (file, problems) = read_file("x", text);
         assert!(file.is_some(), "the file is used");
-        let parts = ["`effort` is not read", "no command is run", "is not filled in"];
+        let parts = ["`hooks` is not read", "no command is run", "is not filled in"];
         assert!(problems.iter().zip(parts).all(|(problem, part)| problem.contains(part)), "{problems:#?}");
         assert_eq!(problems.len(), parts.len(), "{problems:#?}");
     }

@@ -58,6 +58,7 @@ fn world_of(
         _ => StoreFault::Pass,
     })));
     let files = Arc::new(Runner::new(RunnerParts {
+        memory_decay: crate::MemoryDecay::OFF,
         documents: store.clone(),
         catalog: Arc::new(FileCatalog::open(folder.path().join("skills")).with_folders().building()),
         notes_folder: folder.path().join("notes"),

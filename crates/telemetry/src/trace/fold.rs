@@ -313,7 +313,7 @@ impl<'a> Fold<'a> {
                 }
                 self.ended.push(span);
             }
-            Action::ControlAgent { .. } => {
+            Action::ControlAgent { .. } | Action::Alternatives(_) => {
                 let span = self.tool(event, &key, &call.name, &call.id);
                 self.ended.push(span);
             }

@@ -279,6 +279,7 @@ async fn status_warns_of_a_skill_source_with_a_taken_name_and_the_public_readine
     let store = Arc::new(MemoryStore::new());
     let files = Runner::new(RunnerParts {
         untrusted: annie_core::approval::UntrustedText::default(),
+        memory_decay: annie_skillkit::MemoryDecay::OFF,
         documents: store,
         catalog: Arc::new(FileCatalog::bundled()),
         notes_folder: PathBuf::new(),

@@ -28,6 +28,7 @@ async fn started() -> (Server, MemoryStore) {
 async fn remind(server: &Server, store: &MemoryStore, title: &str, when: &str) -> Outcome {
     let runner = Runner::new(RunnerParts {
         untrusted: annie_core::approval::UntrustedText::default(),
+        memory_decay: annie_skillkit::MemoryDecay::OFF,
         documents: Arc::new(store.clone()),
         catalog: Arc::new(FileCatalog::bundled()),
         notes_folder: PathBuf::new(),

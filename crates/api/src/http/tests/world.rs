@@ -115,7 +115,7 @@ impl Server {
         let kernel = Kernel::start(Parts {
             env: env.clone(),
             node: annie_core::ids::NodeId::from_uuid(uuid::Uuid::from_u128(1)),
-            context_sources: annie_skillkit::context_sources(store.clone()),
+            context_sources: annie_skillkit::context_sources(store.clone(), annie_skillkit::MemoryDecay::OFF),
             documents: store.clone(),
             store: store.clone(),
             catalog: Arc::new(FixedCatalog::three()),

@@ -3,7 +3,7 @@
 use super::{Agents, Clock, Control, Deferral, Lane, Pending, Recovery, Retries, Steering};
 use crate::{
     caller::Thread,
-    classify::spoken,
+    classify::{Intent, spoken},
     context::Frames,
     event::{Inbound, Mode, PromptFacts},
     ids::{AgentId, TaskId},
@@ -11,12 +11,24 @@ use crate::{
     loop_guard::LoopGuard,
     message::Message,
     turn::{
+        alternatives::Advising,
         conversation::{Conversation, Turn},
         opening, request,
         run::{AgentRun, RunKind},
         truth,
     },
 };
+
+/// Whether the model of this turn plans first. Small talk and spoken requests need no plan, a workflow has no model, and a program
+/// expects the text, or the format, that it asked for.
+fn plans(limits: &TurnLimits, facts: &PromptFacts, inbound: &Inbound) -> bool {
+    let is_plain = inbound.thread().is_none() && inbound.format().is_none();
+    !limits.planning.is_off()
+        && is_plain
+        && facts.workflow.is_none()
+        && facts.spoken_as.is_none()
+        && facts.intent != Some(Intent::Simple)
+}
 
 impl Conversation {
     /// Begins the turn of a pending message.
@@ -51,13 +63,14 @@ impl Conversation {
         let run_limits = opening::run_limits(mode, limits, self.window_used(limits));
         let (agent, kind) = (AgentId::orchestrator(), RunKind::Main(mode));
         let outside = opening::outside_text(&inbound, &frames);
-        let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits).with_frames(frames);
+        let run = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits);
+        let mut main = run.with_frames(frames).with_advising(Advising::of_main(&limits.error_router));
         (main.known, main.in_doubt) = (opening.receipts, opening.in_doubt);
         (main.programs_ran, main.cut_results) = (opening.programs_ran, opening.cut_results);
-        (main.guard, main.confined) = (guard, confined);
+        (main.guard, main.confined, main.plans) = (guard, confined, plans(limits, facts, &inbound));
         main.earlier = self.receipts.iter().cloned().collect();
-        main.is_asked = truth::asks_what_was(&inbound.text);
-        main.is_requested = truth::requests_change(&inbound.text);
+        (main.is_asked, main.is_requested) =
+            (truth::asks_what_was(&inbound.text), truth::requests_change(&inbound.text));
         main.has_request = truth::has_request(&inbound.text);
         main.only_thanks = truth::only_thanks(&inbound.text) && !may_consent;
         // A story or a translation needs no action.

@@ -89,6 +89,11 @@ impl Turn {
         if !self.main.awaits(reply.round) {
             return;
         }
+        if self.main.is_advising() {
+            self.main.replied(reply);
+            self.settle();
+            return;
+        }
         // Other turns may have used calls of the window meanwhile.
         (self.main.calls_max, self.main.calls_note) =
             opening::own_calls(self.mode, &self.limits, self.main.calls_used, now.window_used);

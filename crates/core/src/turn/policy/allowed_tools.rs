@@ -14,7 +14,11 @@ impl CallPolicy for AllowedTools {
         let skill = match &at.call.action {
             Action::Skill(planned) => Some(&planned.skill).filter(|skill| !confined.allows(skill)),
             Action::Dispatch(spec) => spec.skills.iter().find(|skill| !confined.allows(skill)),
-            Action::Answer { .. } | Action::Collect { .. } | Action::ControlAgent { .. } | Action::Caller => None,
+            Action::Answer { .. }
+            | Action::Collect { .. }
+            | Action::ControlAgent { .. }
+            | Action::Alternatives(_)
+            | Action::Caller => None,
         }?;
         let text = format!(
             "{REFUSED} The skill {} is active and allows only: {}. {skill} was not run. Work with these, or tell the user.",

@@ -103,6 +103,7 @@ impl Candidate<'_> {
             | Action::Dispatch(_)
             | Action::Collect { .. }
             | Action::ControlAgent { .. }
+            | Action::Alternatives(_)
             | Action::Caller => None,
         }
     }

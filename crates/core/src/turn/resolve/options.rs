@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Resolver, shown, tools::whole};
-use crate::{dispatch::DispatchOptions, json_schema};
+use crate::{dispatch::DispatchOptions, effort::Effort, json_schema};
 
 impl Resolver<'_> {
     /// The options of a dispatch. An error is a text for the model.
@@ -13,6 +13,7 @@ impl Resolver<'_> {
             label: label(arguments)?,
             timeout_ms: self.timeout_ms(arguments)?,
             backends: self.models.route(self.route, model)?,
+            effort: effort(arguments)?,
             output_schema: schema(&arguments["output_schema"])?,
             output_key: key(arguments)?,
         })
@@ -40,6 +41,11 @@ fn text<'a>(arguments: &'a Value, name: &str) -> Result<Option<&'a str>, String>
             Err(format!("{name} must be a text."))
         }
     }
+}
+
+fn effort(arguments: &Value) -> Result<Option<Effort>, String> {
+    let Some(word) = text(arguments, "effort")? else { return Ok(None) };
+    Effort::named(word).map(Some).ok_or_else(|| format!("effort {:?} must be low, medium or high.", shown(word)))
 }
 
 fn label(arguments: &Value) -> Result<String, String> {

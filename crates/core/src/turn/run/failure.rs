@@ -21,7 +21,9 @@ impl AgentRun {
         if !self.awaits(round) {
             return;
         }
-        if self.output.is_taken_back_for(error) {
+        if self.is_advising() {
+            self.failed_for_good(error);
+        } else if self.output.is_taken_back_for(error) {
             self.round_ends();
             self.again();
         } else if error.kind == ModelErrorKind::Overflow && self.shrink() {
@@ -36,6 +38,9 @@ impl AgentRun {
     /// Folds a failure of the current round without a retry. A cut answer from before becomes the answer.
     pub(in crate::turn) fn failed_for_good(&mut self, error: &ModelError) {
         self.round_ends();
+        if self.take_advice(None) {
+            return;
+        }
         match self.cut.take() {
             Some(before) => self.end_with_cut_text(before),
             // The turn stops like at its other limits: with a report, and the user may continue it.

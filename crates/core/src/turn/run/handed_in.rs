@@ -27,6 +27,8 @@ impl AgentRun {
             failures: self.failures.clone(),
             failed_skills: self.failed_skills.clone(),
             escalated: self.escalated.clone(),
+            alternatives_asked: self.advising.asked,
+            is_stuck: self.advising.is_stuck,
             programs_ran: self.programs_ran || self.acts(),
             is_flagged: self.provenance.origins().iter().any(|origin| origin == FLAGGED),
             model_calls: self.model_calls,

@@ -136,10 +136,11 @@ fn tool_calls(calls: &[StepCall]) -> Vec<ToolCall> {
     for call in calls {
         let (name, arguments) = match &call.work {
             CallWork::Skill { skill, args } => (RUN_SKILL, serde_json::json!({"skill": skill, "arguments": args})),
-            CallWork::Agent { agent, mission, skills, calls_max } => {
+            CallWork::Agent { agent, mission, skills, calls_max, effort } => {
                 agents.push(agent.clone());
                 let arguments = serde_json::json!({
                     "agent_id": agent, "mission": mission, "skills": skills, "max_tool_calls": calls_max,
+                    "effort": effort,
                 });
                 (DISPATCH, arguments)
             }

@@ -29,6 +29,7 @@ fn prompt_skill(name: &str) -> SkillSpec {
         allowed_tools: Vec::new(),
         argument_hint: None,
         model: None,
+        effort: None,
     };
     SkillSpec { format, domain: "prompt".to_owned(), ..skill(name, Effect::Read, &[("args", false)]) }
 }

@@ -187,6 +187,7 @@ fn messages_request_maps_caller_options_and_lists_unsupported_ones() {
         parallel_tool_calls: Some(false),
         is_thread: false,
         has_more_output: false,
+        effort: None,
     };
     let asked = ModelRequest { options, ..request() };
     let mut config = ModelConfig { temperature: Some(0.7), ..config() };

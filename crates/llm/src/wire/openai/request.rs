@@ -53,6 +53,10 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     response_format: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<u8>,
     stream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,6 +162,8 @@ pub(super) fn body(config: &ModelConfig, request: &ModelRequest, quirks: Quirks)
         stop: &sampling.stop,
         tool_choice: options.tool_choice.as_ref().filter(|_| !request.tools.is_empty()).map(tool_choice),
         response_format: options.format.as_ref().filter(|_| takes_format(profile, request)).map(response_format),
+        reasoning_effort: effort(config, request).filter(|_| profile != Profile::OpenRouter),
+        reasoning: reasoning(config, request),
         priority: (profile == Profile::Vllm && config.send_priority).then_some(request.priority),
         stream: config.stream,
         stream_options: (config.stream && profile.wants_usage_option() && !quirks.no_stream_options)
@@ -178,8 +184,31 @@ fn extra<'a>(config: &'a ModelConfig, request: &ModelRequest) -> BTreeMap<&'a st
         ("stop", !stop.is_empty()),
         ("tool_choice", request.options.tool_choice.is_some()),
         ("response_format", request.options.format.is_some()),
+        ("reasoning_effort", effort(config, request).is_some()),
+        ("reasoning", reasoning(config, request).is_some()),
     ];
     configured_fields(config, |name| asked.iter().any(|(field, is_asked)| *is_asked && *field == name))
+}
+
+/// The reasoning effort of the round, if the server has a field for it: OpenAI, Azure and OpenRouter for models that reason, and any
+/// other server whose configured body has the field.
+fn effort(config: &ModelConfig, request: &ModelRequest) -> Option<&'static str> {
+    let effort = request.options.effort?;
+    let is_known = matches!(config.profile, Profile::OpenAi | Profile::Azure | Profile::OpenRouter) && config.reasons();
+    (is_known || config.body.contains_key("reasoning_effort")).then(|| effort.as_str())
+}
+
+/// The same for OpenRouter, with the other settings of the configured field.
+fn reasoning(config: &ModelConfig, request: &ModelRequest) -> Option<Value> {
+    let effort = effort(config, request).filter(|_| config.profile == Profile::OpenRouter)?;
+    let mut reasoning =
+        config.body.get("reasoning").filter(|value| value.is_object()).cloned().unwrap_or_else(|| json!({}));
+    // The provider takes an effort or a number of tokens.
+    if let Some(fields) = reasoning.as_object_mut() {
+        fields.remove("max_tokens");
+        fields.insert("effort".to_owned(), effort.into());
+    }
+    Some(reasoning)
 }
 
 /// Whether this round may request an answer format. Local servers apply the format to every reply, so a model that may call

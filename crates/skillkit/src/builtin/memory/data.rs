@@ -5,8 +5,8 @@ use std::sync::Arc;
 use annie_core::{
     ids::UserId,
     ports::{
-        Decide, Document, DocumentChange, DocumentOrder, DocumentQuery, DocumentWrite, Documents, ExportedDocument,
-        Find, Namespace, NumberRange, Seen, SkillCall, StoreError, StoreErrorKind, WriteKind,
+        Decide, Document, DocumentChange, DocumentHit, DocumentOrder, DocumentQuery, DocumentWrite, Documents,
+        ExportedDocument, Find, Namespace, NumberRange, Seen, SkillCall, StoreError, StoreErrorKind, WriteKind,
     },
     skill::ORIGIN_TAG,
     time::Micros,
@@ -31,6 +31,8 @@ pub static MEMORY: Namespace = Namespace {
 pub(crate) const READ_IMPORTANCE_MAX: f64 = 0.5;
 /// The most memories that are compared with a new one, the most similar ones.
 const CANDIDATES_MAX: u32 = 16;
+/// How many memories by words and importance are weighed by their age for one result.
+const CANDIDATES_PER_RESULT: u32 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -106,7 +108,38 @@ pub(crate) struct Saved {
     pub(crate) is_merged: bool,
 }
 
-/// A query for memories, best first: text rank times importance.
+/// How memories that are not used lose rank [S0 14.3]. Nothing is ever deleted by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryDecay {
+    /// After so long without a use, a memory counts half, in milliseconds. 0 means that age does not matter.
+    pub halved_after_ms: u64,
+}
+
+impl MemoryDecay {
+    /// The decay that halves after these days.
+    #[must_use]
+    pub const fn of_days(days: u32) -> Self {
+        Self { halved_after_ms: days as u64 * 24 * 3_600_000 }
+    }
+
+    /// Age does not matter.
+    pub const OFF: Self = Self::of_days(0);
+    /// What remains of the rank of the oldest memory: an old fact that fits well still comes before a new one that hardly fits.
+    const REST: f64 = 0.2;
+
+    /// What a memory counts, 0 to 1: its age is that of its last use, change or creation.
+    fn weight(self, document: &Document, now: Micros) -> f64 {
+        let used = document.accessed_at.unwrap_or_default().max(document.updated_at).max(document.created_at);
+        if self.halved_after_ms == 0 {
+            return 1.0;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "an age for a weight")]
+        let halvings = now.since_ms(used) as f64 / self.halved_after_ms as f64;
+        Self::REST + (1.0 - Self::REST) * 0.5_f64.powf(halvings)
+    }
+}
+
+/// A query for memories, best first: text rank times importance, less for those that were not used for long.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct MemoryQuery {
     /// Search words, any of which may match. Empty matches all.
@@ -116,6 +149,8 @@ pub(crate) struct MemoryQuery {
     pub(crate) category: Option<Category>,
     pub(crate) min_importance: Option<f64>,
     pub(crate) limit: u32,
+    /// The decay and the present time; `None` means that age does not matter.
+    pub(crate) decay: Option<(MemoryDecay, Micros)>,
 }
 
 /// Stores a memory, or merges it into a near-duplicate of the same user and category: the tags are united, and the higher
@@ -246,17 +281,26 @@ pub(crate) async fn find(
     user: &UserId,
     query: MemoryQuery,
 ) -> Result<Vec<Memory>, StoreError> {
-    let MemoryQuery { text, tags, category, min_importance, limit } = query;
+    let MemoryQuery { text, tags, category, min_importance, limit, decay } = query;
+    let decay = decay.filter(|(decay, _)| decay.halved_after_ms > 0);
+    // A memory further down may come to the front by its age.
+    let candidates = if decay.is_some() { limit.saturating_mul(CANDIDATES_PER_RESULT) } else { limit };
     let query = DocumentQuery {
         find: if text.trim().is_empty() { Find::All } else { Find::AnyWord(text) },
         texts: in_category(category),
         numbers: [NumberRange { min: min_importance, max: None }, NumberRange::default()],
         tags,
         order: DocumentOrder::Rank,
-        limit,
+        limit: candidates,
         ..DocumentQuery::default()
     };
-    let hits = documents.find_documents(user.clone(), &MEMORY, query).await?;
+    let mut hits = documents.find_documents(user.clone(), &MEMORY, query).await?;
+    if let Some((decay, now)) = decay {
+        // The sort is stable, so that equal ranks keep the order of the store.
+        let rank = |hit: &DocumentHit| hit.rank * decay.weight(&hit.document, now);
+        hits.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
+        hits.truncate(limit as usize);
+    }
     hits.iter().map(|hit| Memory::of(&hit.document)).collect()
 }
 

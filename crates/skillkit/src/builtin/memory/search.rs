@@ -53,6 +53,7 @@ impl Handler for Search {
             category: args.category,
             min_importance: args.min_importance,
             limit: args.limit,
+            decay: Some((ctx.tools.memory_decay, ctx.call.now)),
         };
         let found = data::find(&*ctx.tools.documents, &ctx.call.user, query).await?;
         if found.is_empty() {

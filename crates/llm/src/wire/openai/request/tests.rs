@@ -224,6 +224,7 @@ fn options() -> CallOptions {
         parallel_tool_calls: Some(false),
         is_thread: false,
         has_more_output: false,
+        effort: None,
     }
 }
 
@@ -288,4 +289,29 @@ fn provider_state_is_returned_only_to_its_own_backend() {
     assert!(!sent(&other, &request).to_string().contains("c2ln"));
     let other = ModelRequest { model: Some("m2".into()), ..request };
     assert!(!sent(&config(Profile::Generic), &other).to_string().contains("c2ln"));
+}
+
+#[test]
+fn effort_is_sent_where_the_protocol_has_it_and_replaces_the_configured_one() {
+    let request = || {
+        let options = CallOptions { effort: Some(annie_core::effort::Effort::Low), ..CallOptions::default() };
+        ModelRequest { options, ..request() }
+    };
+    let with = |profile, model: &str, body: &[(&str, Value)]| {
+        let body = body.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let config = ModelConfig { model: model.to_owned(), body, ..config(profile) };
+        let sent = sent(&config, &request());
+        (sent["reasoning_effort"].clone(), sent["reasoning"].clone())
+    };
+    assert_eq!(with(Profile::OpenAi, "gpt-5", &[]), (json!("low"), Value::Null));
+    assert_eq!(with(Profile::OpenAi, "gpt-4o", &[]), (Value::Null, Value::Null), "the model does not reason");
+    assert_eq!(with(Profile::Vllm, "gpt-5", &[]), (Value::Null, Value::Null), "the server may refuse it");
+    let high = [("reasoning_effort", json!("high"))];
+    assert_eq!(with(Profile::Vllm, "m", &high), (json!("low"), Value::Null));
+    let body = [("reasoning", json!({"effort": "high", "max_tokens": 9, "exclude": true}))];
+    assert_eq!(with(Profile::OpenRouter, "m", &body), (Value::Null, json!({"effort": "low", "exclude": true})));
+    let config =
+        ModelConfig { body: high.iter().map(|(n, v)| ((*n).to_owned(), v.clone())).collect(), ..config(Profile::Vllm) };
+    let plain = ModelRequest { options: CallOptions::default(), ..request() };
+    assert_eq!(sent(&config, &plain)["reasoning_effort"], "high", "without a request the configured one holds");
 }

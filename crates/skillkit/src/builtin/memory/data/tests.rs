@@ -101,3 +101,25 @@ fn memory_moved_from_the_table_of_an_earlier_version_is_read() {
     assert_eq!((statement.category, statement.importance.to_string()), (Category::Preference, "0.7".to_owned()));
     assert_eq!(statement.body(), body, "a merge writes the same fields");
 }
+
+#[tokio::test]
+async fn unused_memory_falls_behind_and_rises_when_it_is_used() {
+    let store = MemoryStore::new();
+    let ann = UserId::new("ann").unwrap();
+    for (intent, content) in [("1", "Tom likes tea in the morning"), ("2", "Ann likes tea at night")] {
+        save_of(&store, "ann", intent, about(content, 0.5)).await;
+    }
+    let saved_at = call("1", "memory.save", json!({})).now;
+    let day_ms = 24 * 3_600_000;
+    let search = async |decay: MemoryDecay, days: u64| {
+        let decay = Some((decay, saved_at.plus_ms(i64::try_from(days * day_ms).unwrap())));
+        let query = MemoryQuery { text: "tea".to_owned(), limit: 1, decay, ..MemoryQuery::default() };
+        find(&store, &ann, query).await.unwrap().into_iter().map(|memory| memory.number).collect::<Vec<_>>()
+    };
+    let before = search(MemoryDecay::of_days(30), 0).await;
+    let (first, other) = if before == [1] { (1, 2) } else { (2, 1) };
+    touch(&store, ann.clone(), vec![other], saved_at.plus_ms(i64::try_from(100 * day_ms).unwrap())).await.unwrap();
+    assert_eq!(search(MemoryDecay::of_days(30), 100).await, [other], "it was used, the other one was not");
+    assert_eq!(search(MemoryDecay::OFF, 100).await, [first], "0 switches it off");
+    assert_eq!(found(&store, "").await.len(), 2, "nothing is deleted");
+}
