@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::{
     args::Approvals,
-    client::Client,
+    client::{Client, encoded},
+    console::tame,
     failure::{Exit, Failure},
     listing::Listing,
     site::Site,
@@ -31,7 +32,7 @@ pub(super) const LIST: Listing = Listing {
 pub async fn run(site: &Site, command: Approvals) -> Result<(), Failure> {
     let client = site.running().await?;
     match command {
-        Approvals::List => LIST.print(site, &client.get(LIST.path()).await?, "no calls wait for an approval"),
+        Approvals::List => list(site, &client).await,
         Approvals::Approve { task, number, for_conversation, arguments } => {
             let arguments: Value = match arguments {
                 None => Value::Null,
@@ -45,6 +46,21 @@ pub async fn run(site: &Site, command: Approvals) -> Result<(), Failure> {
             decide(site, &client, task, "deny", &json!({"number": number, "reason": reason.join(" ")})).await
         }
     }
+}
+
+/// The requests as a table, and the message of each: numbers in arguments say nothing to a person.
+async fn list(site: &Site, client: &Client) -> Result<(), Failure> {
+    let answer = client.get(LIST.path()).await?;
+    LIST.print(site, &answer, "no calls wait for an approval")?;
+    if site.console.is_json() {
+        return Ok(());
+    }
+    for task in answer[LIST.rows].as_array().into_iter().flatten().filter_map(|row| row["task_id"].as_str()) {
+        // The task may have ended meanwhile.
+        let Ok(found) = client.get(&format!("/api/v1/tasks/{}", encoded(task))).await else { continue };
+        site.console.say(&tame(&format!("{task}: for your message {}", found["title"])));
+    }
+    Ok(())
 }
 
 async fn decide(site: &Site, client: &Client, task: TaskId, what: &str, body: &Value) -> Result<(), Failure> {

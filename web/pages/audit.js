@@ -13,7 +13,7 @@ const SPANS = [["1", "Last hour"], ["24", "Last 24 hours"], ["168", "Last 7 days
 export function say(event) {
   switch (event.kind) {
     case "received": return event.text || `from ${event.source}`;
-    case "decided": return `${event.component}: ${event.decision}. ${event.reasoning}`;
+    case "decided": return `${event.component}: ${event.decision}${event.reasoning ? ` (${event.reasoning})` : ""}`;
     case "skill_started": return event.skill;
     case "skill_finished": return `${event.skill}: ${event.outcome.status}${event.outcome.error_type ? ", " + event.outcome.error_type : ""}`;
     case "model_replied": return `${event.backend || "model"} round ${event.round}${event.calls ? `, ${plural(event.calls.length, "call")}` : ""}${event.text ? ": " + event.text : ""}`;
