@@ -280,7 +280,14 @@ async fn grpc_skill_runs_by_command_if_it_may_be_repeated() {
     let (skill, status, text) = ("test.put".to_owned(), "success".to_owned(), "test.put did cups".to_owned());
     assert_eq!(
         ran,
-        v1::SkillResult { skill, status, error: String::new(), text, evidence_json: ran.evidence_json.clone() }
+        v1::SkillResult {
+            skill,
+            status,
+            error: String::new(),
+            text,
+            evidence_json: ran.evidence_json.clone(),
+            detail: String::new()
+        }
     );
     for (text, key, reason) in [
         ("test.send", "k", "in a conversation only"),
