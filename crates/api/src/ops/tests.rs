@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use annie_core::{
     dead_letter::{DeadLetter, DeadLetterState},
-    event::Priority,
+    event::{EVENT_KINDS, Priority},
     ids::{AgentId, ConversationId, IntentId, OperationId, TaskId, UserId},
     ports::{Address, DeadLetterRow, OperationRow},
     reminder::{RemindedTodo, Reminder},
@@ -33,6 +33,15 @@ use crate::{
     grpc::{DESCRIPTOR, v1},
     http::document,
 };
+
+#[test]
+fn search_of_events_accepts_every_kind_that_is_stored() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/golden/event_v1");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let stored = files.filter(|path| path.extension().is_some_and(|kind| kind == "json"));
+    let stored: BTreeSet<String> = stored.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    assert_eq!(stored, EVENT_KINDS.map(str::to_owned).into_iter().collect());
+}
 
 #[test]
 fn unlisted_route_has_no_rule() {
