@@ -154,8 +154,9 @@ pub(super) fn request_command(line: &str) -> Option<Map<String, Value>> {
 
 impl AgentRun {
     /// The same run with these requests.
-    pub(super) fn with_advising(self, advising: Advising) -> Self {
-        Self { advising, ..self }
+    pub(super) fn with_advising(mut self, advising: Advising) -> Self {
+        self.advising = advising;
+        self
     }
 
     /// Whether the agent may ask for another approach in its current round.

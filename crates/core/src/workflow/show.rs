@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Next, StepOutcome, StepWork, Work, WorkflowRun, run::CallWork};
+use super::{CallWork, Next, StepOutcome, StepWork, Work, WorkflowRun};
 use crate::plan::first_line;
 
 /// The longest text of one step in a view, in characters.
