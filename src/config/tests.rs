@@ -389,6 +389,7 @@ planning = "plan_react"
 redact = ["pii"]
 system_tokens_reserve = 14
 response_tokens_reserve = 15
+ready_answers = false
 defer_ms = 16
 [turn.dead_letters]
 retry_after_ms = 17

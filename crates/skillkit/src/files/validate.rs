@@ -86,7 +86,8 @@ mod tests {
                 "tasks/search.md: not strict: `external` is missing; write `external: false`, or true if it reaches other \
                  machines",
                 "tasks/search.md:5: not strict: unknown key `colour`; known are name, description, effect, external, \
-                 timeout_ms, handler, run, request, response, arguments, network, alternatives, fallback, schedule, timezone, built",
+                 timeout_ms, handler, run, request, response, arguments, network, alternatives, fallback, answer, schedule, \
+                 timezone, built",
                 "tasks/search.md: not strict: the body is empty; show at least one example: it is what `--help` prints",
             ]
         );
