@@ -45,9 +45,9 @@ const USER_WORDS_BYTES_MAX: usize = 4 * 1024;
 const HELP: &str = "system.help";
 /// The domain whose results contain no third-party text.
 const SYSTEM: &str = "system.";
-/// How many origins are remembered; the least recently read is evicted first. The skills of several tool servers fit in, so that
-/// reading one after the other does not make an agent forget that it has read a page.
-const READ_MAX: usize = 200;
+/// How many origins are remembered; the least recently read is evicted first. All built-in skills fit in, so that reading with one
+/// after the other does not make an agent forget that it has read a page. Each stored text may have so many tags.
+const READ_MAX: usize = 64;
 /// The origin of pasted third-party text. A message with a code block, or with more lines than [`PASTED_LINES_MIN`], counts
 /// as pasted.
 const PASTED: &str = "pasted";

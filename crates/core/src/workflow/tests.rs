@@ -242,7 +242,7 @@ fn fan_out_over_a_list_or_evidence_beyond_the_limit_fails() {
     // The list of a fan-out is whole, although one of its texts was cut.
     let two = json!([
         {"id": "p", "each": {"of": "[1]", "skill": "x.y"}},
-        {"id": "all", "each": {"of": "{steps.p.result}", "skill": "x.one", "args": {"name": "{item}"}}},
+        {"id": "all", "each": {"of": "{steps.p.result}", "skill": "x.one", "args": {"name": "It is {item}"}}},
     ]);
     let mut run = begun_with(&two, WorkflowLimits { value_bytes_max: 120, ..limits });
     end_with(&mut run, &ok(&"x".repeat(130)));
