@@ -126,6 +126,13 @@ pub(super) fn not_listed(site: &Site, name: &str, failure: Failure) -> Failure {
         return Failure { fix: unknown(name, set.iter().map(|s| s.name.as_str())).fix, ..failure };
     }
     let shown = file.display();
+    let is_request =
+        std::fs::read_to_string(&file).is_ok_and(|text| text.lines().any(|line| line.starts_with("request:")));
+    if is_request && !site.loaded.config.egress.enabled {
+        let what = format!("the skill {name} is not usable, because it sends a request and requests are off ({shown})");
+        return Failure { what, ..failure }
+            .fix("set `enabled = true` in [egress] of the configuration, and start the server again");
+    }
     // A prompt skill is its folder.
     let checked = if name.contains('.') { file.clone() } else { folder.join(name) };
     let problem = validate(&checked).ok().and_then(|problems| problems.into_iter().find(Problem::is_failure));
@@ -133,13 +140,6 @@ pub(super) fn not_listed(site: &Site, name: &str, failure: Failure) -> Failure {
         let what =
             format!("the skill {name} is not usable, because its file has problems: {}", tame(&problem.to_string()));
         return Failure { what, ..failure }.fix(format!("`annie skills validate {shown}` shows all of them"));
-    }
-    let is_request =
-        std::fs::read_to_string(&file).is_ok_and(|text| text.lines().any(|line| line.starts_with("request:")));
-    if is_request && !site.loaded.config.egress.enabled {
-        let what = format!("the skill {name} is not usable, because it sends a request and requests are off ({shown})");
-        return Failure { what, ..failure }
-            .fix("set `enabled = true` in [egress] of the configuration, and start the server again");
     }
     failure
         .fix(format!("{shown} is there, but the server does not list it: see its log, or `annie skills show {name}`"))

@@ -165,7 +165,7 @@ const PLAIN_WORDS: [(&str, &str); 11] = [
 fn without_type_names(message: &str) -> String {
     let mut text = without_struct_names(message);
     for (rust, plain) in PLAIN_WORDS {
-        let outside = text.rfind(rust).filter(|at| text[..*at].matches('"').count() % 2 == 0);
+        let outside = text.rfind(rust).filter(|at| text[..*at].matches('"').count().is_multiple_of(2));
         if let Some(at) = outside {
             text.replace_range(at..at + rust.len(), plain);
         }

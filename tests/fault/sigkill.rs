@@ -151,7 +151,8 @@ async fn request_without_a_key_repeated_by_a_library_after_a_sigkill_has_its_eff
         let folder = tempfile::tempdir().expect("a folder");
         let config = folder.path().join("annie.toml");
         let backend = format!(
-            "[[backend]]\nname = \"here\"\nbase_url = {:?}\nmodel = \"fake\"\ninterface = \"cmd\"\nmode = \"single_loop\"\n",
+            "[[backend]]\nname = \"here\"\nbase_url = {:?}\nmodel = \"fake\"\ninterface = \"cmd\"\nmode = \"single_loop\"\n\
+             [turn]\nready_answers = false\n",
             model.base_url()
         );
         std::fs::write(&config, backend).expect("written");

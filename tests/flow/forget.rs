@@ -53,7 +53,7 @@ async fn own_data_commands_list_change_delete_and_restore_with_and_without_a_ser
             (&["notes", "restore", "plan"], 0, "Restored note 'work/plan'."),
             (&["notes", "delete", "../plan"], 2, "leads outside the notes folder"),
             (&["skills", "run", "tasks.search --status open"], 0, "#2 Find the number"),
-            (&["skills", "run", "tasks.nothing"], 2, "tasks.nothing"),
+            (&["skills", "run", "tasks.nothing"], 3, "tasks.nothing"),
             (&["skills", "run", "system.await", "--what", "Bob"], 2, "in a conversation only"),
         ] {
             let (code, out, err) = annie(data, arguments, &[]).await;

@@ -118,34 +118,36 @@ impl Kernel {
     /// # Errors
     /// If the scope sees no such task, the task carries out no workflow, or the store fails.
     pub async fn workflow_run(&self, scope: Scope, id: TaskId) -> Result<WorkflowState, KernelError> {
-        let task = self.task(scope.clone(), id).await?;
+        let mut task = self.task(scope.clone(), id).await?;
         let _running = RUNNING.acquire().await.map_err(|_| KernelError::NotReady("it is shutting down".to_owned()))?;
         let mut replay = Replay::new(task.conversation, task.user.clone());
         let (mut ended, mut called, mut failure) = (None, None, None);
-        loop {
-            let page = self.wiring.store.events(Scope::Operator, task.conversation, replay.seq(), PAGE_MAX).await?;
-            if page.is_empty() {
+        // The task may end after its log was read. Then the rest of the log is read, so that status and steps agree.
+        for _ in 0..2 {
+            loop {
+                let page = self.wiring.store.events(Scope::Operator, task.conversation, replay.seq(), PAGE_MAX).await?;
+                if page.is_empty() {
+                    break;
+                }
+                for event in &page {
+                    if event.task == id
+                        && let EventBody::Received(inbound) = &event.body
+                    {
+                        called = name_called(&inbound.text);
+                    }
+                    if event.task == id && event.body.is_final() {
+                        ended = shown(&replay, id).map(ShownWorkflow::at_its_end);
+                        failure = not_started(&event.body);
+                    }
+                    replay.see(event);
+                }
+                tokio::task::yield_now().await;
+            }
+            task = self.task(scope.clone(), id).await?;
+            if !task.state.is_ended() || ended.is_some() || failure.is_some() {
                 break;
             }
-            for event in &page {
-                if event.task == id
-                    && let EventBody::Received(inbound) = &event.body
-                {
-                    called = inbound
-                        .text
-                        .strip_prefix('/')
-                        .and_then(|text| text.split_whitespace().next().map(str::to_owned));
-                }
-                if event.task == id && event.body.is_final() {
-                    ended = shown(&replay, id).map(ShownWorkflow::at_its_end);
-                    failure = not_started(&event.body);
-                }
-                replay.see(event);
-            }
-            tokio::task::yield_now().await;
         }
-        // After the log, so that the status is not older than the steps.
-        let task = self.task(scope, id).await?;
         let awaits_approval = replay.state().open_approvals().any(|(task, _)| task == id);
         let run = match ended.or_else(|| shown(&replay, id)) {
             Some(run) => run,
@@ -160,6 +162,11 @@ impl Kernel {
         };
         Ok(WorkflowState { task, run, awaits_approval })
     }
+}
+
+/// The name that a message calls: `brief` of `/brief --topic milk`.
+fn name_called(text: &str) -> Option<String> {
+    text.strip_prefix('/').and_then(|text| text.split_whitespace().next().map(str::to_owned))
 }
 
 /// Why the workflow of a message was not started, if this is its final event.

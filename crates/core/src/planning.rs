@@ -39,7 +39,6 @@ pub enum Planning {
 impl Planning {
     /// Whether agents act at once.
     #[must_use]
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
     pub const fn is_off(&self) -> bool {
         matches!(self, Self::Off)
     }

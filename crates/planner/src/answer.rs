@@ -91,7 +91,7 @@ pub(super) fn is_failure(result: &str) -> bool {
 /// Beginnings of the kernel's instructions to a model. They count only at the beginning of a sentence, because a user's own
 /// text may contain them.
 const FOR_MODELS: [&str; 6] =
-    ["Write this block:", "```", "Call: ", "Call (with ", "Do not try it again; ", "Do not repeat it; "];
+    ["Write this block", "```", "Call: ", "Call (with ", "Do not try it again; ", "Do not repeat it; "];
 
 /// The text before the first of the kernel's instructions to a model.
 fn before_words_to_models(text: &str) -> &str {

@@ -11,7 +11,7 @@ const CONV: &str = "conv_019a2b3c4d5e";
 
 /// The path of each command, and what follows `annie ` in its example. `TASK` and `CONV` stand for the beginnings of ids, which
 /// commands accept in place of whole ones.
-const EXAMPLES: [(&str, &str); 105] = [
+const EXAMPLES: [(&str, &str); 109] = [
     ("serve", "serve --port 7420"),
     ("chat", "chat --conversation errands"),
     ("actors tree", "actors tree --under /conversations"),
@@ -59,6 +59,10 @@ const EXAMPLES: [(&str, &str); 105] = [
     ("operations show", "operations show op_019a2b3c4d5e"),
     ("operations key", "operations key op_019a2b3c4d5e"),
     ("operations finish", "operations finish op_019a2b3c4d5e \"the build is green\""),
+    ("state list", "state list user:"),
+    ("state get", "state get user:name"),
+    ("state set", "state set user:name Ann"),
+    ("state delete", "state delete user:name"),
     ("cron add", "cron add \"every weekday at 8\" \"tell me what is due\""),
     ("cron pause", "cron pause 2"),
     ("cron resume", "cron resume 2"),

@@ -63,6 +63,7 @@ impl World {
             list.push_str(&format!("- {domain}: About {domain}.\n  {}\n", names.join(", ")));
         }
         PromptFacts {
+            effort: None,
             is_flagged: false,
             workflow: None,
             skills: list,

@@ -30,6 +30,17 @@ fn plans(limits: &TurnLimits, facts: &PromptFacts, inbound: &Inbound) -> bool {
         && facts.intent != Some(Intent::Simple)
 }
 
+/// Notes what the user's words ask for.
+fn note_words(main: &mut AgentRun, inbound: &Inbound, may_consent: bool) {
+    (main.is_asked, main.is_requested) = (truth::asks_what_was(&inbound.text), truth::requests_change(&inbound.text));
+    main.has_request = truth::has_request(&inbound.text);
+    main.only_thanks = truth::only_thanks(&inbound.text) && !may_consent;
+    // A story or a translation needs no action.
+    (main.asks_only, main.reminded_to_act) = (spoken(&inbound.text).reads_only(), truth::asks_for_prose(&inbound.text));
+    main.shows_calls = inbound.is_for_a_program();
+    main.takes_cuts = main.shows_calls || inbound.sets_length();
+}
+
 impl Conversation {
     /// Begins the turn of a pending message.
     pub(in crate::turn) fn begin(
@@ -69,15 +80,7 @@ impl Conversation {
         (main.programs_ran, main.cut_results) = (opening.programs_ran, opening.cut_results);
         (main.guard, main.confined, main.plans) = (guard, confined, plans(limits, facts, &inbound));
         main.earlier = self.receipts.iter().cloned().collect();
-        (main.is_asked, main.is_requested) =
-            (truth::asks_what_was(&inbound.text), truth::requests_change(&inbound.text));
-        main.has_request = truth::has_request(&inbound.text);
-        main.only_thanks = truth::only_thanks(&inbound.text) && !may_consent;
-        // A story or a translation needs no action.
-        (main.asks_only, main.reminded_to_act) =
-            (spoken(&inbound.text).reads_only(), truth::asks_for_prose(&inbound.text));
-        main.shows_calls = inbound.is_for_a_program();
-        main.takes_cuts = main.shows_calls || inbound.sets_length();
+        note_words(&mut main, &inbound, may_consent);
         main.provenance = self.known.clone();
         if !opening.provenance.is_empty() {
             main.provenance.continue_from(&opening.provenance);
