@@ -34,6 +34,8 @@ async fn schedule_is_created_after_the_users_own_tasks_were_read_and_deleted_by_
     assert!(made.contains("I created schedule #1"), "the user's own tasks are no texts of others: {made}");
     let gone = answer(&server, "other", "delete schedule 1").await;
     assert!(gone.contains("I cancelled schedule #1") || gone.contains("schedule #1"), "{gone}");
+    let kept = answer(&server, "other", "forget everything about Bob").await;
+    assert!(kept.contains("one memory at a time"), "{kept}");
     let none = answer(&server, "other", "show my schedules").await;
     assert!(none.contains("There are no schedules"), "{none}");
 }

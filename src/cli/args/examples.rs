@@ -59,7 +59,7 @@ const EXAMPLES: [(&str, &str); 109] = [
     ("operations show", "operations show op_019a2b3c4d5e"),
     ("operations key", "operations key op_019a2b3c4d5e"),
     ("operations finish", "operations finish op_019a2b3c4d5e \"the build is green\""),
-    ("state list", "state list user:"),
+    ("state list", "state list --conversation CONV"),
     ("state get", "state get user:name"),
     ("state set", "state set user:name Ann"),
     ("state delete", "state delete user:name"),

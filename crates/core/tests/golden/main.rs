@@ -4,7 +4,7 @@
 //! `event_v1/least` contains kinds with only the fields that version 1 always wrote: they must be read. These files are never
 //! changed; a new version gets a new folder.
 //!
-//! `state_v14` is a snapshot: the folded state of these events. Snapshots of other versions are not read, so a changed fold
+//! `state_v15` is a snapshot: the folded state of these events. Snapshots of other versions are not read, so a changed fold
 //! or state needs a new version and a new folder.
 
 // Tests report errors by panicking, also in their helpers.
@@ -225,8 +225,8 @@ fn folded() -> Conversation {
 
 #[test]
 fn snapshot_equals_folded_events_or_has_another_version() {
-    let [(name, golden)] = &files("state_v14")[..] else { panic!("one file of a state") };
-    assert_eq!((name.as_str(), STATE_VERSION), ("folded", 14), "a new version needs a folder of its own");
+    let [(name, golden)] = &files("state_v15")[..] else { panic!("one file of a state") };
+    assert_eq!((name.as_str(), STATE_VERSION), ("folded", 15), "a new version needs a folder of its own");
     let now = serde_json::to_value(folded()).unwrap();
     assert_eq!(&now, golden, "the fold is the same, or STATE_VERSION is raised: {now:#}");
     let read: Conversation = serde_json::from_value(golden.clone()).unwrap_or_else(|e| panic!("{name}: {e}"));

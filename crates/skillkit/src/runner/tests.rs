@@ -412,7 +412,7 @@ async fn task_that_ends_names_its_open_parts() {
     world.data("tasks.create", json!({"title": "Move house"})).await;
     let sent = world.data("tasks.create", json!({"title": "Pack", "parent": 1})).await;
     assert_eq!(sent, "Created task #2 Pack, priority medium (part of #1)");
-    assert!(world.data("tasks.search", json!({"parent": 1})).await.starts_with("Found 1 open task:"));
+    assert!(world.data("tasks.search", json!({"parent": 1})).await.starts_with("Found 1 open task below task #1:"));
     let sent = world.data("tasks.update", json!({"id": 1, "status": "done"})).await;
     assert!(sent.ends_with("\n1 part of it is still open: #2 Pack"), "{sent}");
     let sent = world.data("tasks.delete", json!({"id": 1})).await;
