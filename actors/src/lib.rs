@@ -54,10 +54,11 @@ pub use engine::Control;
 pub use erasure::{ErasedUser, ErasureChore, RetentionRules, erase_user};
 pub use extensions::Extensions;
 pub use kernel::{
-    Copy, DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, DeleteOptions, EXPORT_MARK, EXPORT_VERSION, EmbedError, Follow,
-    FoundConversation, Health, ImportPart, Kernel, KernelError, KnownWorkflow, ManyDeadLetters, ManyDone, NoticeStream,
-    OpenAgent, OpenApproval, Operation, OperationResult, PAGE_MAX, Parts, ReplayRequest, Replayed, RunWorkflow,
-    SkillRun, StateChanged, StreamItem, Submission, Submitted, THREAD_BYTES_MAX, WorkflowState, with_titles,
+    CommandCaller, Copy, DEAD_LETTERS_AT_ONCE_MAX, DeadLetterDetail, DeleteOptions, EXPORT_MARK, EXPORT_VERSION,
+    EmbedError, Follow, FoundConversation, Health, ImportPart, Kernel, KernelError, KnownWorkflow, ManyDeadLetters,
+    ManyDone, NoticeStream, OpenAgent, OpenApproval, Operation, OperationResult, PAGE_MAX, Parts, ReplayRequest,
+    Replayed, RunWorkflow, SkillRun, StateChanged, StreamItem, Submission, Submitted, THREAD_BYTES_MAX, WorkflowState,
+    with_titles,
 };
 pub use node_lease::LeaseLimits;
 pub use observe::{Crash, NodeInfo, OperatedActor, Path};

@@ -1,6 +1,7 @@
 //! `annie todos`, `annie memory`, `annie notes` and `annie skills run`: the user's own data, by the skills that keep them.
 //! Without a server the kernel runs in this process for the command.
 
+use annie_actors::CommandCaller;
 use annie_core::{command::quote, people::for_people};
 use serde_json::{Value, json};
 
@@ -162,11 +163,11 @@ async fn sent(site: &Site, command: &str, mode: Mode) -> Result<(), Failure> {
         }
         None => {
             let own = boot::assemble(&site.loaded, &site.folder).await?;
+            // The person at this machine owns the data folder.
+            let caller = CommandCaller { user: site.user(), source: "cli", may_approve: true };
             let ran = match mode {
-                Mode::Run => own.kernel.run_skill(site.user(), "cli", command, &key).await,
-                Mode::Test { accepts_once } => {
-                    own.kernel.test_skill(site.user(), "cli", command, &key, accepts_once).await
-                }
+                Mode::Run => own.kernel.run_skill(caller, command, &key).await,
+                Mode::Test { accepts_once } => own.kernel.test_skill(caller, command, &key, accepts_once).await,
             };
             own.stop().await;
             json!(ops::skills::SkillResult::from(ran?))

@@ -258,19 +258,43 @@ async fn approval_rule_of_kind_ask_and_the_mode_always_and_a_short_expiry_come_f
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn run_by_command_of_a_skill_that_a_person_must_approve_is_refused() {
+async fn run_by_command_of_a_skill_that_a_person_must_approve_needs_a_caller_that_may_approve() {
     let model = creator().await;
     let rules = "mode = \"single_loop\"\n[approval]\nrules = [{ mode = \"ask\", when = { skills = [\"tasks.*\"] }, effects = [\"idempotent\"] }]\n";
     for config in [ASK, rules] {
         let (folder, server) = server_with(&model, config).await;
-        for test in [false, true] {
-            let body = json!({"command": "tasks.create --title milk", "key": "k", "test": test});
-            let (status, refused) = server.post("/api/v1/run", &body).await.expect("an answer");
-            assert!(status == 400 && refused.to_string().contains("a person must approve it"), "{status} {refused}");
-        }
+        // Without keys the person at this machine may do everything.
         let (code, out, err) = annie(&server, folder.path(), &["skills", "run", "tasks.create", "--title", "milk"]);
-        assert!(code != 0 && err.contains("a person must approve it"), "{code} {out} {err}");
-        let (code, out, err) = annie(&server, folder.path(), &["skills", "run", "tasks.search", "--query", "milk"]);
-        assert!(code == 0 && out.contains("No open tasks"), "a skill that no rule covers runs: {code} {out} {err}");
+        assert!(
+            code == 0 && out.contains("Created task #1"),
+            "the person has decided by writing it: {code} {out} {err}"
+        );
+        let root = json!({"name": "root", "scopes": ["admin", "impersonate"]});
+        let (status, root) = server.post("/api/v1/keys", &root).await.expect("an answer");
+        assert_eq!(status, 201, "{root}");
+        let send = async |path: &str, key: &Value, body: &Value| {
+            let request = server.http.post(format!("{}{path}", server.url)).json(body);
+            let answer = request.bearer_auth(key.as_str().expect("a key")).send().await.expect("an answer");
+            (answer.status().as_u16(), answer.json::<Value>().await.unwrap_or_default())
+        };
+        let key = async |name: &str, scopes: &[&str]| {
+            let (status, made) = send("/api/v1/keys", &root["secret"], &json!({"name": name, "scopes": scopes})).await;
+            assert_eq!(status, 201, "{made}");
+            made["secret"].clone()
+        };
+        let (talks, decides) = (key("talks", &["chat"]).await, key("decides", &["chat", "jobs:control"]).await);
+        for test in [false, true] {
+            let body = json!({"command": "tasks.create --title tea", "key": "k", "test": test});
+            let (status, refused) = send("/api/v1/run", &talks, &body).await;
+            assert!(status == 400 && refused.to_string().contains("a person must approve it"), "{status} {refused}");
+            let (status, ran) = send("/api/v1/run", &decides, &body).await;
+            assert!(status == 200 && ran["status"] == "success", "{status} {ran}");
+        }
+        let body = json!({"command": "tasks.search --query coffee", "key": "s"});
+        let (status, ran) = send("/api/v1/run", &talks, &body).await;
+        assert!(
+            status == 200 && ran.to_string().contains("No open tasks"),
+            "a skill that no rule covers: {status} {ran}"
+        );
     }
 }

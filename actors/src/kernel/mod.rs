@@ -47,7 +47,7 @@ pub use notices::NoticeStream;
 pub use operate::{Health, Operation};
 pub use operations::OperationResult;
 pub use replay::{Copy, EXPORT_MARK, EXPORT_VERSION, ImportPart, ReplayRequest, Replayed};
-pub use skills::SkillRun;
+pub use skills::{CommandCaller, SkillRun};
 pub use state::StateChanged;
 pub use stream::{Follow, StreamItem};
 pub(crate) use submit::accept_message;

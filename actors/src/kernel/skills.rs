@@ -30,21 +30,32 @@ pub struct SkillRun {
     pub outcome: Outcome,
 }
 
+/// The caller of a run by command.
+#[derive(Debug, Clone)]
+pub struct CommandCaller<'a> {
+    /// The user for whom the skill runs.
+    pub user: UserId,
+    /// The front end, for hooks.
+    pub source: &'a str,
+    /// Whether the caller may approve calls of skills. Then a rule that asks a person is satisfied: the person has decided by
+    /// writing the command.
+    pub may_approve: bool,
+}
+
 impl Kernel {
     /// Runs the skill of a command such as `tasks.search --status done` for a user. A repetition with the same key changes
-    /// nothing more. `source` is the front end, for hooks.
+    /// nothing more.
     ///
     /// # Errors
     /// `Invalid` if the text is no command, or the skill reaches other machines, must not be repeated, needs the approval of a
-    /// person, or is the subject of a hook that refuses it or is a program.
+    /// person that the caller cannot give, or is the subject of a hook that refuses it or is a program.
     pub async fn run_skill(
         &self,
-        user: UserId,
-        source: &str,
+        caller: CommandCaller<'_>,
         command: &str,
         key: &str,
     ) -> Result<SkillRun, KernelError> {
-        self.run_checked(user, source, command, key, check).await
+        self.run_checked(caller, command, key, check).await
     }
 
     /// Tries a skill for its author: also one that reaches other machines and, if the author accepts that, one that must not be
@@ -54,8 +65,7 @@ impl Kernel {
     /// As [`Kernel::run_skill`].
     pub async fn test_skill(
         &self,
-        user: UserId,
-        source: &str,
+        caller: CommandCaller<'_>,
         command: &str,
         key: &str,
         accepts_once: bool,
@@ -69,13 +79,12 @@ impl Kernel {
             ))),
             Effect::Once | Effect::Read | Effect::Idempotent => Ok(()),
         };
-        self.run_checked(user, source, command, key, check).await
+        self.run_checked(caller, command, key, check).await
     }
 
     async fn run_checked(
         &self,
-        user: UserId,
-        source: &str,
+        CommandCaller { user, source, may_approve }: CommandCaller<'_>,
         command: &str,
         key: &str,
         check: impl Fn(&SkillSpec) -> Result<(), KernelError> + Send,
@@ -117,7 +126,7 @@ impl Kernel {
             point: HookPoint::BeforeSkill,
             subject: HookSubject::Skill(&judged),
         };
-        self.ask_hooks(&at, &skill.name)?;
+        self.ask_hooks(&at, &skill.name, may_approve)?;
         let request = RunRequest {
             skill: planned,
             call_id: key.to_owned(),
@@ -143,7 +152,7 @@ impl Kernel {
         Ok(SkillRun { skill: skill.name.clone(), outcome })
     }
 
-    fn ask_hooks(&self, at: &HookContext<'_>, skill: &str) -> Result<(), KernelError> {
+    fn ask_hooks(&self, at: &HookContext<'_>, skill: &str, may_approve: bool) -> Result<(), KernelError> {
         if self.wiring.hooks.is_empty() {
             return Ok(());
         }
@@ -161,6 +170,7 @@ impl Kernel {
         }
         match self.wiring.hooks.approval().mode(at) {
             ApprovalMode::Off => Ok(()),
+            _ if may_approve => Ok(()),
             ApprovalMode::AskFirstTime | ApprovalMode::Ask | ApprovalMode::Always => {
                 Err(conversation_needed(skill, "a person must approve it"))
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use annie_actors::SkillRun;
+use annie_actors::{CommandCaller, SkillRun};
 use annie_core::{
     outcome,
     skill::{self, Effect, SkillFormat, SkillSpec, slash_commands},
@@ -18,7 +18,7 @@ use super::row::{
 };
 use crate::{
     auth::{
-        KeyScope::Chat,
+        KeyScope::{self, Chat},
         Need::{AnyKey, Scope},
     },
     error::ApiError,
@@ -240,11 +240,12 @@ fn ran(SkillRun { skill, outcome }: SkillRun) -> v1::SkillResult {
 
 async fn run_skill(call: Call, Body(asked): Body<SkillCommand>) -> Result<SkillRun, ApiError> {
     let SkillCommand { command, key, test, accepts_once } = asked;
-    let (kernel, user) = (call.state.kernel, call.caller.user);
+    let may_approve = call.caller.must(KeyScope::JobsControl).is_ok();
+    let (kernel, caller) = (call.state.kernel, CommandCaller { user: call.caller.user, source: "api", may_approve });
     if test {
-        return Ok(kernel.test_skill(user, "api", &command, &key, accepts_once).await?);
+        return Ok(kernel.test_skill(caller, &command, &key, accepts_once).await?);
     }
-    Ok(kernel.run_skill(user, "api", &command, &key).await?)
+    Ok(kernel.run_skill(caller, &command, &key).await?)
 }
 
 /// A command that a message may begin with.
