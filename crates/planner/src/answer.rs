@@ -1,7 +1,7 @@
 //! The planner's answers to people: the combined results, the failures with their reasons, and the statement that the
 //! planner is not a language model.
 
-use annie_core::context::framed;
+use annie_core::{context::framed, people::before_instructions};
 
 use super::{
     catalog::{Catalog, Skill},
@@ -88,29 +88,12 @@ pub(super) fn is_failure(result: &str) -> bool {
         .any(|start| result.starts_with(start))
 }
 
-/// Beginnings of the kernel's instructions to a model. They count only at the beginning of a sentence, because a user's own
-/// text may contain them.
-const FOR_MODELS: [&str; 6] =
-    ["Write this block", "```", "Call: ", "Call (with ", "Do not try it again; ", "Do not repeat it; "];
-
-/// The text before the first of the kernel's instructions to a model.
-fn before_words_to_models(text: &str) -> &str {
-    let begins = |at: &usize| {
-        let before = text[..*at].trim_end();
-        before.len() < *at && before.ends_with(['.', '!', '?', ':', ')'])
-            || before.is_empty()
-            || text[..*at].ends_with('\n')
-    };
-    let ends = FOR_MODELS.iter().filter_map(|mark| text.match_indices(mark).map(|(at, _)| at).find(begins));
-    &text[..ends.min().unwrap_or(text.len())]
-}
-
 /// A failure without its tag and its technical lines.
 pub(super) fn reason(result: &str) -> String {
     let unknown = result.starts_with("[unknown]") || result.contains(MAY_HAVE_HAPPENED);
     let text = result.strip_prefix('[').and_then(|r| r.split_once(']')).map_or(result, |(_, rest)| rest);
     // Instructions to a model are of no use to people, and a block of commands in an answer would be executed.
-    let text = before_words_to_models(text).trim().trim_start_matches("Error:").trim();
+    let text = before_instructions(text).trim().trim_start_matches("Error:").trim();
     let kept: Vec<&str> = text
         .lines()
         .take_while(|line| {

@@ -164,6 +164,10 @@ impl Splitter<'_> {
         if let Some(elided) = self.elided(start, &range) {
             return Some(elided);
         }
+        // `remember that they moved task 4 to Monday and task 5 to Friday` is one statement.
+        if Pattern::new("task|todo|reminder # to").fit(words, at).is_some() {
+            return None;
+        }
         if by_phrase(words, &range, self.catalog).is_some() || self.is_name(at) {
             return Some(plainly());
         }
@@ -192,7 +196,10 @@ impl Splitter<'_> {
     fn is_question_after_statement(&self, start: usize, sentence: &Range<usize>) -> bool {
         let asks = ["what", "when", "who", "where", "how", "which", "why", "do", "does", "did", "is", "are", "can"];
         let words = self.words();
-        let is_question = asks.contains(&words[sentence.start].lower.as_str())
+        // In the middle of a statement a question is a part of it.
+        let is_last = sentence.end == self.payload;
+        let is_question = is_last
+            && asks.contains(&words[sentence.start].lower.as_str())
             && self.text.source[words[sentence.end - 1].at.end..].trim_start_matches(['"', '”', ')']).starts_with('?');
         let states = |how| matches!(how, How::Phrase { shape: Shape::Statement | Shape::GapStatement, .. });
         is_question && self.shape(start).is_some_and(states)

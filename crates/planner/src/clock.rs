@@ -11,17 +11,41 @@ const HOUR_MINUTES: u32 = 60;
 /// Minutes before or after an hour that are said as a word.
 const MINUTES: [(&str, u32); 5] = [("half", 30), ("quarter", 15), ("five", 5), ("ten", 10), ("twenty", 20)];
 
-/// The half of the day that words behind a time name.
+/// The part of the day that words around a time name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Half {
     Morning,
-    Later,
+    Afternoon,
+    Evening,
+    Night,
+}
+
+/// A time relative to an hour: `quarter to five`.
+struct Said {
+    is_to: bool,
+    minutes: u32,
+    hour: u32,
+    /// The index of the first word after it.
+    end: usize,
+}
+
+impl Said {
+    fn in_half(&self, half: Option<Half>) -> Option<String> {
+        // A quarter to twelve in the morning is before noon.
+        let is_noon = self.is_to && self.hour == 12 && half == Some(Half::Morning);
+        let hour = if is_noon { 12 } else { in_half(self.hour, half)? };
+        let of_day = hour * HOUR_MINUTES;
+        let of_day = if self.is_to { of_day.checked_sub(self.minutes)? } else { of_day + self.minutes };
+        Some(clock(of_day))
+    }
 }
 
 /// A time of day at this word: `half past six`, `a quarter to five`, `ten past 9 in the evening`. If `is_time`, because `at` or a day
 /// precedes it, also a bare hour with a part of the day: `8 in the evening`.
 pub(super) fn time(words: &[Word], at: usize, is_time: bool) -> Found {
-    past_or_to(words, at).or_else(|| with_half(words, at, is_time)).or_else(|| part_then_clock(words, at, is_time))
+    past_or_to(words, at, is_time)
+        .or_else(|| with_half(words, at, is_time))
+        .or_else(|| part_then_clock(words, at, is_time))
 }
 
 /// The time of a day whose words name a part of it: `tonight` and `8:00` are `20:00`.
@@ -29,8 +53,8 @@ pub(super) fn in_part_of(day: &str, time: &str) -> Option<String> {
     let is_late = ["tonight", "evening", "afternoon", "night"].iter().any(|part| day.ends_with(part));
     let (hour, minute) = time.split_once(':')?;
     let (hour, minute): (u32, u32) = (hour.parse().ok()?, minute.parse().ok()?);
-    (is_late && (1..12).contains(&hour) && minute < HOUR_MINUTES)
-        .then(|| clock(in_half(hour, Some(Half::Later)) * HOUR_MINUTES + minute))
+    let is_half = is_late && (4..12).contains(&hour) && minute < HOUR_MINUTES;
+    is_half.then(|| clock((hour + 12) * HOUR_MINUTES + minute))
 }
 
 /// `in half an hour`, `in 1.5 hours`, `in an hour and a half`, `in two and a half hours`, `in a couple of days`.
@@ -71,11 +95,17 @@ pub(super) fn span(words: &[Word], at: usize) -> Found {
     minutes(whole.parse::<u32>().ok()? * HOUR_MINUTES + hundredths * HOUR_MINUTES / 100, 2)
 }
 
-fn past_or_to(words: &[Word], at: usize) -> Found {
+fn past_or_to(words: &[Word], at: usize, is_time: bool) -> Found {
+    let said = said(words, at, is_time)?;
+    let (half, len) = half_of_day(words, said.end);
+    Some((said.in_half(half)?, said.end + len - at))
+}
+
+fn said(words: &[Word], at: usize, is_time: bool) -> Option<Said> {
     let mut n = at + usize::from(is(words, at, &["a"]) && is(words, at + 1, &["quarter"]));
     let lower = words.get(n).filter(|w| !w.quoted)?.lower.as_str();
-    let said = MINUTES.iter().find(|(word, _)| *word == lower).map(|(_, minutes)| *minutes);
-    let minutes = said.or_else(|| lower.parse().ok().filter(|minutes| (1..HOUR_MINUTES).contains(minutes)))?;
+    let spelled = MINUTES.iter().find(|(word, _)| *word == lower).map(|(_, minutes)| *minutes);
+    let minutes = spelled.or_else(|| lower.parse().ok().filter(|minutes| (1..HOUR_MINUTES).contains(minutes)))?;
     n += 1;
     n += usize::from(is(words, n, &["minutes"]));
     let is_to = is(words, n, &["to", "till"]);
@@ -83,14 +113,10 @@ fn past_or_to(words: &[Word], at: usize) -> Found {
         return None;
     }
     let hour = words.get(n + 1).filter(|w| !w.quoted).and_then(|w| count(&w.lower)).filter(|h| (1..=12).contains(h))?;
-    // `give 5 to 3 people` is no time.
-    if said.is_none() && !is(words, at.checked_sub(1)?, &["at", "until", "by", "for"]) {
-        return None;
-    }
-    let (half, len) = half_of_day(words, n + 2);
-    let hour = in_half(hour, half);
-    let of_day = if is_to { hour * HOUR_MINUTES - minutes } else { hour * HOUR_MINUTES + minutes };
-    Some((clock(of_day), n + 2 + len - at))
+    // `give half to six people` is no time, and `half past six` is one anywhere.
+    let is_plain = !is_to && ["half", "quarter"].contains(&lower);
+    let is_led = at.checked_sub(1).is_some_and(|before| is(words, before, &["at", "until", "by", "for"]));
+    (is_plain || is_time || is_led).then_some(Said { is_to, minutes, hour, end: n + 2 })
 }
 
 /// A clock time or a bare hour with a part of the day behind it.
@@ -108,27 +134,36 @@ fn with_half(words: &[Word], at: usize, is_time: bool) -> Found {
         None => return None,
     };
     let is_ambiguous = (1..=12).contains(&hour) && minute < HOUR_MINUTES;
-    is_ambiguous.then(|| (clock(in_half(hour, Some(half)) * HOUR_MINUTES + minute), 1 + len))
+    let hour = in_half(hour, Some(half)).filter(|_| is_ambiguous)?;
+    Some((clock(hour * HOUR_MINUTES + minute), 1 + len))
 }
 
-/// `evening at 8`, `morning at 6:30`, behind a day.
+/// `evening at 8`, `morning at half past six`, `evening at 8pm`, behind a day.
 fn part_then_clock(words: &[Word], at: usize, is_time: bool) -> Found {
     let half = match words.get(at).filter(|w| is_time && !w.quoted)?.lower.as_str() {
         "morning" => Half::Morning,
-        "afternoon" | "evening" | "night" => Half::Later,
+        "afternoon" => Half::Afternoon,
+        "evening" => Half::Evening,
+        "night" => Half::Night,
         _ => return None,
     };
     if !is(words, at + 1, &["at"]) {
         return None;
     }
+    if let Some(said) = said(words, at + 2, true) {
+        return Some((said.in_half(Some(half))?, said.end - at));
+    }
     let word = words.get(at + 2).filter(|w| !w.quoted)?.lower.as_str();
+    if word.starts_with(|c: char| c.is_ascii_digit()) && (word.ends_with("am") || word.ends_with("pm")) {
+        return Some((word.to_owned(), 3));
+    }
     let (hour, minute) = match word.split_once(':') {
         Some((hour, minute)) if minute.len() == 2 => (hour.parse().ok()?, minute.parse().ok()?),
         Some(_) => return None,
         None => (count(word)?, 0),
     };
-    ((1..=12).contains(&hour) && minute < HOUR_MINUTES)
-        .then(|| (clock(in_half(hour, Some(half)) * HOUR_MINUTES + minute), 3))
+    let hour = in_half(hour, Some(half)).filter(|_| (1..=12).contains(&hour) && minute < HOUR_MINUTES)?;
+    Some((clock(hour * HOUR_MINUTES + minute), 3))
 }
 
 /// `in the morning`, `in the evening`, `at night`, and the number of these words.
@@ -137,23 +172,29 @@ fn half_of_day(words: &[Word], at: usize) -> (Option<Half>, usize) {
     if part > at && is(words, part, &["morning"]) || is(words, at, &["am"]) {
         return (Some(Half::Morning), part + 1 - at);
     }
-    if part > at && is(words, part, &["afternoon", "evening"]) || is(words, at, &["pm"]) {
-        return (Some(Half::Later), part + 1 - at);
+    if part > at && is(words, part, &["afternoon"]) || is(words, at, &["pm"]) {
+        return (Some(Half::Afternoon), part + 1 - at);
+    }
+    if part > at && is(words, part, &["evening"]) {
+        return (Some(Half::Evening), part + 1 - at);
     }
     if is(words, at, &["at"]) && is(words, at + 1, &["night"]) {
-        return (Some(Half::Later), 2);
+        return (Some(Half::Night), 2);
     }
     (None, 0)
 }
 
-/// The hour from 0 to 24. One to six alone mean the afternoon, because people rarely mean five in the morning.
-const fn in_half(hour: u32, half: Option<Half>) -> u32 {
-    match half {
-        Some(Half::Morning) if hour == 12 => 0,
-        Some(Half::Morning) => hour,
-        Some(Half::Later) if hour < 12 => hour + 12,
-        None if hour <= 6 => hour + 12,
-        Some(Half::Later) | None => hour,
+/// The hour from 0 to 23. One to six alone mean the afternoon, because people rarely mean five in the morning. Midnight has no hour
+/// here: it may belong to either of two days.
+const fn in_half(hour: u32, half: Option<Half>) -> Option<u32> {
+    match (half, hour) {
+        (Some(Half::Morning), 12) => Some(0),
+        (Some(Half::Afternoon), 1..=11)
+        | (Some(Half::Evening), 4..=11)
+        | (Some(Half::Night), 6..=11)
+        | (None, 0..=6) => Some(hour + 12),
+        (Some(Half::Evening), _) | (Some(Half::Night), 12..) => None,
+        (Some(Half::Morning | Half::Afternoon | Half::Night) | None, _) => Some(hour),
     }
 }
 

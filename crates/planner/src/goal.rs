@@ -40,6 +40,8 @@ enum Step {
 
 /// What `tasks.create` says of a task that is due in the past.
 const IS_OVERDUE: &str = "(overdue";
+/// What precedes the date of a task, behind its title.
+const DUE: &str = ", due ";
 
 /// Why a request is not started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -250,7 +252,8 @@ impl<'a> Goal<'a> {
                     let day = (call.skill == "system.time")
                         .then(|| calendar::answer(&calendar::asked(&self.user_request), result));
                     let result = day.flatten().unwrap_or_else(|| result.trim().to_owned());
-                    if call.skill == "tasks.create" && result.contains(IS_OVERDUE) {
+                    let is_over = result.rsplit_once(DUE).is_some_and(|(_, due)| due.contains(IS_OVERDUE));
+                    if call.skill == "tasks.create" && is_over {
                         self.note = Some("That time has passed already, so nothing will remind you of it.".to_owned());
                     }
                     self.outcomes.push((true, format!("{result}{less}")));

@@ -165,8 +165,8 @@ pub(super) fn answer(text: &Text<'_>, catalog: &Catalog) -> Option<String> {
         return Some("All right: I did nothing. (I cannot keep rules like this for later.)".to_owned());
     }
     if is(at, &["undo", "revert"]) || (is(at, &["take"]) && is(at + 2, &["back"])) {
-        let what = "I can undo only the last creation or deletion of a task or note, and found none, so nothing was changed. You can \
-                    set things right with a request of your own, for example: “restore task 3”, “reopen task 3” or “rename task 3 \
+        let what = "I can undo only the one creation of a task, or deletion of a task or note, that my last answer reports, so nothing \
+                    was changed. You can set things right with a request of your own, for example: “restore task 3”, “reopen task 3” or “rename task 3 \
                     to Call Bob”.";
         return Some(what.to_owned());
     }

@@ -17,7 +17,8 @@ const ANSWERS_BACK_MAX: usize = 3;
 /// Phrases that name a task by the number after them.
 const NAMES_TASK: [&str; 4] = ["task #", "Task #", "- #", "delete #"];
 /// A message without one of these words does not ask for a deletion.
-const DELETES: [&str; 9] = ["delete", "remove", "erase", "discard", "drop", "archive", "trash", "rid", "take"];
+const DELETES: [&str; 11] =
+    ["delete", "remove", "erase", "discard", "drop", "archive", "trash", "rid", "take", "undo", "revert"];
 
 /// Prepares a text for output. A text by another author may look like the planner's own questions, lists and task names,
 /// which would change the meaning of a later `yes`, `continue` or `it`. Such lines are marked as quotations.
@@ -86,8 +87,11 @@ fn undoing(user_text: &str, answers: &[&str]) -> Option<String> {
         return None;
     }
     let answer = answers.first()?;
-    let mut done = answer.lines().filter(|line| line.starts_with("I "));
-    let (line, None) = (done.next()?, done.next()) else { return None };
+    // A text that was read out begins with its title.
+    let (line, rest) = answer.split_once('\n').unwrap_or((answer, ""));
+    if rest.lines().any(|line| line.starts_with("I ")) {
+        return None;
+    }
     let number = |after: &str| {
         let digits = line.strip_prefix(after)?;
         let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
@@ -100,13 +104,14 @@ fn undoing(user_text: &str, answers: &[&str]) -> Option<String> {
         return Some(format!("{}delete task {id}", super::choose::ASK_FIRST));
     }
     let title = line.strip_prefix("I deleted the note '").or_else(|| line.strip_prefix("I deleted note '"))?;
-    Some(format!("restore the note {}", title.split('\'').next()?))
+    Some(format!("restore the note {}", title.rsplit_once('\'')?.0))
 }
 
-/// `no, I meant the day after tomorrow` after an answer that names one task: its other date.
+/// `no, I meant the day after tomorrow` after an answer that reports a change of one task: its other date. The time of day stays.
 fn with_other_date(user_text: &str, answers: &[&str]) -> Option<String> {
-    const LEADS: [&str; 12] =
-        ["no", "sorry", "oops", "wait", "actually", "well", "i", "meant", "mean", "rather", "not", "annie"];
+    const LEADS: [&str; 11] =
+        ["no", "sorry", "oops", "wait", "actually", "well", "i", "meant", "mean", "rather", "annie"];
+    const CHANGED: [&str; 3] = ["I created task #", "I updated task #", "I set a reminder for "];
     let text = Text::new(user_text);
     let is_lead = |word: &Word| !word.quoted && LEADS.contains(&word.lower.as_str());
     let from = text.words.iter().position(|word| !is_lead(word))?;
@@ -114,10 +119,17 @@ fn with_other_date(user_text: &str, answers: &[&str]) -> Option<String> {
     if !text.words[..from].iter().any(|word| corrects.contains(&word.lower.as_str())) {
         return None;
     }
+    let answer = answers.first()?;
+    let line = answer.lines().next().filter(|line| CHANGED.iter().any(|start| line.starts_with(start)))?;
+    let [id] = named(answer)[..] else { return None };
     let date = super::dates::find(&text.words, from..text.words.len())?;
     let is_read = |at: usize| date.words.iter().any(|range| range.contains(&at)) || text.words[at].lower == "please";
-    let [id] = named(answers.first()?)[..] else { return None };
-    (from..text.words.len()).all(is_read).then(|| format!("move task {id} to {}", date.text))
+    let is_clock =
+        |word: &&str| word.len() == 5 && word.as_bytes()[2] == b':' && word.starts_with(|c: char| c.is_ascii_digit());
+    let clock = line.split([' ', ',', '.', ';']).map(|word| word.trim_end_matches(':')).find(is_clock);
+    let clock = clock.filter(|_| !super::dates::names_time(&date.text)).map(|clock| format!(" {clock}"));
+    let clock = clock.unwrap_or_default();
+    (from..text.words.len()).all(is_read).then(|| format!("move task {id} to {}{clock}", date.text))
 }
 
 /// The task of a reminder.
@@ -308,130 +320,4 @@ fn named(answer: &str) -> Vec<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn user_request(message: &str, answers: &[&str]) -> String {
-        match read(message, "delete it", answers) {
-            Referred::Requests(user_requests) => user_requests.join(" | "),
-            Referred::Answer(text) => format!("? {text}"),
-        }
-    }
-
-    #[test]
-    fn pronoun_refers_to_the_task_of_the_last_answer() {
-        let made = "I created task #7 Call mum, priority medium.";
-        for (message, wanted) in [
-            ("mark it as done", "mark task 7 as done"),
-            ("please mark that one as done", "please mark task 7 as done"),
-            ("delete it", "ask whether to delete task 7"),
-            ("make it due tomorrow", "make task 7 due tomorrow"),
-            ("it is done", "task 7 is done"),
-            ("I'm done with it", "I'm done with task 7"),
-            ("move that task to Monday", "move task 7 to Monday"),
-            ("create a task to finish it", "create a task to finish it"),
-            ("remember that it is done", "remember that it is done"),
-            ("remove this note", "remove this note"),
-            ("mark \"it\" as done", "mark \"it\" as done"),
-            ("finish it", "finish task 7"),
-        ] {
-            assert_eq!(user_request(message, &["Hello!", made]), wanted, "{message}");
-        }
-        assert!(user_request("finish it", &[]).starts_with("? Which task"));
-        assert!(user_request("finish it", &["Found 2 open tasks:\n\n- #1 a\n- #2 b"]).contains("task 1, task 2"));
-    }
-
-    #[test]
-    fn undo_reverses_the_last_creation_or_deletion_only() {
-        for (answer, wanted) in [
-            ("I deleted task #2 Call the dentist.", "restore task 2"),
-            ("I created task #7 Call mum, priority medium.", "ask whether to delete task 7"),
-            ("I deleted the note 'Groceries'. It can be restored for 30 days.", "restore the note Groceries"),
-            ("I deleted task #2 a.\nI deleted task #3 b.", "undo that"),
-            ("Hello!", "undo that"),
-        ] {
-            assert_eq!(user_request("undo that", &[answer]), wanted, "{answer}");
-        }
-        assert_eq!(user_request("undo the knot", &["I deleted task #2 a."]), "undo the knot");
-    }
-
-    #[test]
-    fn correction_of_a_date_moves_the_task_of_the_last_answer() {
-        let made = "I created task #7 Call mum, due 2026-11-29 (tomorrow), priority medium.";
-        for (message, wanted) in [
-            ("no, I meant the day after tomorrow", "move task 7 to day after tomorrow"),
-            ("sorry, I meant friday at 5pm", "move task 7 to friday 5pm"),
-            ("actually next week please", "move task 7 to next week"),
-            ("I meant to call Bob tomorrow", "I meant to call Bob tomorrow"),
-            ("no, tomorrow", "no, tomorrow"),
-        ] {
-            assert_eq!(user_request(message, &[made]), wanted, "{message}");
-        }
-        assert_eq!(
-            user_request("I meant tomorrow", &["Hello!", made]),
-            "I meant tomorrow",
-            "the last answer names none"
-        );
-    }
-
-    #[test]
-    fn reply_to_a_reminder_refers_to_its_task() {
-        let reminder =
-            "Reminder: Read task #9 (task #3, due 2026-02-18 13:00). Say “it is done” or “snooze it for 10 minutes”.";
-        for (message, wanted) in [
-            ("done", "mark task 3 as done"),
-            ("Ok, done!", "mark task 3 as done"),
-            ("snooze", "snooze task 3"),
-            ("snooze for 20 minutes", "snooze task 3 for 20 minutes"),
-            ("please snooze until tomorrow at 9", "snooze task 3 until tomorrow at 9"),
-            ("remind me again in 2 hours", "snooze task 3 in 2 hours"),
-            ("snooze the dentist", "snooze the dentist"),
-            ("done with the report", "done with the report"),
-            ("thanks", "thanks"),
-        ] {
-            assert_eq!(user_request(message, &[reminder]), wanted, "{message}");
-        }
-        assert_eq!(user_request("done", &["Hello!"]), "done");
-        assert_eq!(user_request("done", &["Hello!", reminder]), "done", "only the last answer");
-        assert_eq!(user_request("snooze", &["Hello!", reminder]), "snooze task 3");
-    }
-
-    #[test]
-    fn quoted_text_asks_no_question_and_names_no_task() {
-        let note = "# Meeting\n  Shall I delete #3 x? Say: yes, delete task 3\n- #9 Buy milk\nsee task #4\nBye";
-        let quoted_note = quoted(note, Origin::Other);
-        assert_eq!(
-            quoted_note,
-            "# Meeting\n>   Shall I delete #3 x? Say: yes, delete task 3\n> - #9 Buy milk\n> see task #4\nBye"
-        );
-        assert_eq!(quoted(&quoted_note, Origin::Other), quoted_note, "quoting is idempotent");
-        assert_eq!(user_request("ok", &[&quoted_note]), "ok");
-        assert!(user_request("finish it", &[&quoted_note]).starts_with("? Which task"));
-        let list = "Found 1 open task:\n\n- #3 Say Shall I delete #5 x? Say: yes, delete task 5";
-        assert_eq!(quoted(list, Origin::Tasks), list);
-        assert_eq!(user_request("ok", &[list]), "ok");
-        let asked = question(&["#3 x"], &[3]);
-        assert_eq!(quoted(&asked, Origin::Question), asked);
-        assert_eq!(
-            read("ok", "read the note Meeting", &[&asked]),
-            Referred::Requests(vec!["ok".into()]),
-            "the user requested no deletion"
-        );
-    }
-
-    #[test]
-    fn question_is_confirmed_only_by_yes_or_its_exact_text() {
-        let asked = question(&["#1 Submit the report"], &[1]);
-        assert_eq!(asked, "Shall I delete #1 Submit the report? Say: yes, delete task 1");
-        for message in ["yes, delete it", "ok, remove that", "yes", "Yes please", "yes, delete task 1", "ok do it"] {
-            assert_eq!(user_request(message, &[&asked]), "delete task 1", "{message}");
-        }
-        assert!(user_request("no", &[&asked]).contains("nothing was deleted"));
-        assert_eq!(user_request("yes", &["Hello!", &asked]), "yes", "`yes` refers to the last answer only");
-        let two = question(&["#1 a", "#2 b"], &[1, 2]);
-        assert_eq!(user_request("yes, delete tasks 1, 2", &[&two]), "delete task 1 | delete task 2");
-        let both = format!("{asked}\n{}", question(&["#2 b"], &[2]));
-        assert!(user_request("yes", &[&both]).starts_with("? I asked about several"));
-        assert_eq!(user_request("what time is it", &[&asked]), "what time is it");
-    }
-}
+mod tests;

@@ -157,17 +157,46 @@ impl Filler<'_> {
         self.ready(call)
     }
 
+    /// The time zones of the cities in `in Tokyo and New York`, and the words after `and` that name none.
+    fn cities(&self) -> (Vec<&'static str>, Option<&str>) {
+        let end = self.words().len();
+        let zone = |at: usize| {
+            let name = |count: usize| {
+                let words = self.words().get(at..at + count).filter(|words| words.iter().all(|word| !word.quoted))?;
+                let name = words.iter().map(|word| word.lower.as_str()).collect::<Vec<_>>().join(" ");
+                ZONES.iter().find(|(city, _)| *city == name).map(|(_, zone)| (*zone, count))
+            };
+            name(2).or_else(|| name(1))
+        };
+        let mut found = Vec::new();
+        let Some(from) = (0..end).find(|at| self.is(*at, &["in"]) && zone(at + 1).is_some()) else {
+            return (found, None);
+        };
+        let mut at = from + 1;
+        while at < end {
+            if let Some((zone, count)) = zone(at) {
+                found.push(zone);
+                at += count;
+            } else if self.is(at, &["and", "or", "in"]) {
+                at += 1;
+            } else {
+                let is_listed = self.is(at - 1, &["and", "or"]);
+                return (found, is_listed.then(|| self.slice(at..end).trim_end_matches(['?', '.', '!'])));
+            }
+        }
+        (found, None)
+    }
+
     /// The time, here or elsewhere, or the date of a day.
     pub(super) fn time(&self, start: usize) -> Filled {
         let mut call = self.call();
         let lower = self.text.source.to_lowercase();
-        let cities: Vec<&str> = ZONES
-            .iter()
-            .filter(|(city, _)| {
-                self.words().iter().any(|word| word.lower == *city) || lower.contains(&format!("in {city}"))
-            })
-            .map(|(_, zone)| *zone)
-            .collect();
+        let (cities, unknown) = self.cities();
+        if let Some(unknown) = unknown {
+            return Filled::Answer(format!(
+                "I do not know the time in “{unknown}” together with others. Ask for one city at a time."
+            ));
+        }
         if cities.len() > 1 {
             let of = |zone: &&str| {
                 let mut call = self.call();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use annie_core::skill::ArgKind;
+use annie_core::{calendar::NUMBERS, skill::ArgKind};
 
 use super::{
     Call, Filled, Filler,
@@ -125,7 +125,10 @@ impl Filler<'_> {
         };
         let is_unread = |at: usize| !left_out.iter().any(|range| range.contains(&at));
         let ends = |at: usize| at + 1 >= rest.end || self.is(at + 1, &["to"]) || self.words()[at].mark != Mark::Space;
-        let is_time = |at: usize| is_unread(at) && is_clock(&self.words()[at].lower) && ends(at);
+        let is_spoken = |at: usize| {
+            self.is(at, &["half", "quarter"]) && self.is(at + 1, &["past", "to"]) || self.is(at, &NUMBERS) && ends(at)
+        };
+        let is_time = |at: usize| is_unread(at) && (is_clock(&self.words()[at].lower) && ends(at) || is_spoken(at));
         rest.clone().find(|at| self.is(*at, &["at"]) && at + 1 < rest.end && is_time(at + 1))
     }
 

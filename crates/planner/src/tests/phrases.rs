@@ -105,6 +105,13 @@ fn times_and_spans_in_words_are_read() {
         ("remind me at ten past nine in the morning to stretch", &["tasks.create --title Stretch --due 9:10"]),
         ("remind me tomorrow at 8 in the evening to call", &["tasks.create --title Call --due \"tomorrow 20:00\""]),
         ("remind me tomorrow evening at 8 to call", &["tasks.create --title Call --due \"tomorrow 20:00\""]),
+        (
+            "remind me tomorrow at quarter to twelve in the morning to call",
+            &["tasks.create --title Call --due \"tomorrow 11:45\""],
+        ),
+        ("remind me tomorrow morning at half past six to call", &["tasks.create --title Call --due \"tomorrow 6:30\""]),
+        ("remind me tomorrow evening at 8pm to call", &["tasks.create --title Call --due \"tomorrow 8pm\""]),
+        ("remind me tomorrow at 2 at night to call", &["tasks.create --title Call --due \"tomorrow 2:00\""]),
         ("remind me tonight at 8 to call", &["tasks.create --title Call --due \"tonight 20:00\""]),
         ("remind me this evening at 7:30 to call", &["tasks.create --title Call --due \"today evening 19:30\""]),
         (
@@ -119,6 +126,8 @@ fn times_and_spans_in_words_are_read() {
         ("todo: dentist tuesday 14:30", &["tasks.create --title Dentist --due \"tuesday 14:30\""]),
         ("create a task for the friday meeting at 3 pm", &["tasks.create --title \"The friday meeting\" --due 3pm"]),
         ("create a task to give 5 to 3 people", &["tasks.create --title \"Give 5 to 3 people\""]),
+        ("create a task to give half to six children", &["tasks.create --title \"Give half to six children\""]),
+        ("create a task to give ten to six children", &["tasks.create --title \"Give ten to six children\""]),
         ("create a task to call Bob last monday", &["tasks.create --title \"Call Bob last monday\""]),
     ]);
     for (sent, said) in [
@@ -144,12 +153,22 @@ fn parts_of_one_message_are_all_read_or_refused() {
         ("task 8 to high priority", &["tasks.update --id 8 --priority high"]),
         ("what time is it in tokyo and berlin", &["system.time --timezone Asia/Tokyo"]),
         (
+            "remember that they moved task 4 to Monday and task 5 to Friday",
+            &["memory.save --content \"They moved task 4 to Monday and task 5 to Friday\""],
+        ),
+        (
+            "remember the riddle. What has four legs? A table.",
+            &["memory.save --content \"The riddle. What has four legs? A table.\" --category fact"],
+        ),
+        (
             "remember that the code is 1234. what is the code?",
             &["memory.save --content \"The code is 1234\" --category fact", "- what is the code?"],
         ),
         ("snooze reminder 6 by 1 hour", &["tasks.remind --id 6 --when \"1 hour later\""]),
         ("snooze reminder 6 for 1 hour", &["tasks.remind --id 6 --when \"in 1 hour\""]),
     ]);
+    let planned = plan("what time is it in tokyo and lisbon").join("|");
+    assert!(planned.starts_with("? I do not know the time in “lisbon” together"), "{planned}");
     let planned = plan("task 8 to high priority and due on Friday and rename to Stretching").join("|");
     assert!(planned.starts_with("? I understood this only in part, so I changed nothing"), "{planned}");
 }
