@@ -65,12 +65,13 @@ fn joined(one: Written, other: Written) -> Option<NaiveTime> {
         _ => return None,
     };
     let is_late = part.hour() >= 12;
-    match clock.hour() {
-        0..12 if is_late => clock.overflowing_add_signed(chrono::TimeDelta::hours(12)).0.into(),
-        12.. if is_late => Some(clock),
-        0..12 => Some(clock),
-        _ => None,
-    }
+    // The evening and the night begin at four here; an hour after midnight may belong to either of two days.
+    let earliest_hour = if part.hour() >= 18 { 16 } else { 12 };
+    let time = match clock.hour() {
+        0..12 if is_late => clock.overflowing_add_signed(chrono::TimeDelta::hours(12)).0,
+        _ => clock,
+    };
+    (if is_late { time.hour() >= earliest_hour } else { time.hour() < 12 }).then_some(time)
 }
 
 /// `14:00`, `14:00:30`, `2pm`, `2:30pm`.
