@@ -43,6 +43,9 @@ const TEXT_MS: i64 = 3 * HOUR_MS;
 const CANCELLED_AT_ONCE_MAX: usize = 200;
 /// After so many refused attempts the conversation is left to its running server.
 const TRIES_MAX: usize = 10;
+/// How many deleted values of a user are looked at when a conversation is erased. There are at most 100 values in a place, and the trash
+/// is purged after 30 days.
+const ARCHIVED_MAX: u32 = 10_000;
 
 /// `[retention]`, as the chore needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,6 +239,15 @@ async fn erase_state(documents: &dyn Documents, deletion: &Deletion, now: Micros
         let key = format!("erase the state {number} of {}", updated_at.0);
         let intent = IntentId::for_call(TaskId::from_uuid(conversation.uuid()), &AgentId::orchestrator(), &key);
         documents.write_document(place.erase(number, intent, now)).await?;
+    }
+    // Deleted values are in the trash.
+    for deleted in documents.archived_documents(user.clone(), &STATE, ARCHIVED_MAX).await? {
+        let Document { number, updated_at, body, .. } = deleted.document;
+        if place.has(&body) {
+            let key = format!("erase the deleted state {number} of {}", updated_at.0);
+            let intent = IntentId::for_call(TaskId::from_uuid(conversation.uuid()), &AgentId::orchestrator(), &key);
+            documents.write_document(place.erase_deleted(number, intent, now)).await?;
+        }
     }
     Ok(())
 }

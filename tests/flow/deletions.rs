@@ -161,6 +161,10 @@ async fn erased_conversation_leaves_no_words_in_the_files_and_the_audit_chain_ho
     let value = json!({"value": "heron", "conversation_id": id});
     let (status, set) = server.post("/api/v1/state/topic", &value).await.expect("an answer");
     assert_eq!(status, 200, "{set}");
+    let value = json!({"value": "osprey", "conversation_id": id});
+    assert_eq!(server.post("/api/v1/state/bird", &value).await.expect("an answer").0, 200);
+    let of = json!({"conversation_id": id});
+    assert_eq!(server.post("/api/v1/state/bird/delete", &of).await.expect("an answer").0, 200);
     let (code, _, err) = annie(data, &["conversations", "rename", &id, "about", "the", SECRET], &[]).await;
     assert_eq!(code, 0, "{err}");
     let verified = async |server: &Server, erased: u64| {
@@ -193,6 +197,7 @@ async fn erased_conversation_leaves_no_words_in_the_files_and_the_audit_chain_ho
     server.stop().await;
     let (code, exported, err) = annie(data, &["data", "export", "--user", "me"], &[]).await;
     assert!(code == 0 && exported.contains(SECRET) && !exported.contains("heron"), "{exported} {err}");
+    assert!(!exported.contains("osprey"), "a deleted value is erased too: {exported}");
     let (code, out, err) = annie(data, &["data", "delete", "--user", "me", "--yes"], &[]).await;
     assert_eq!(code, 0, "{out} {err}");
     assert!(!has_secret(data), "the files have the words of an erased conversation");

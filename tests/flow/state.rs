@@ -281,3 +281,40 @@ async fn value_of_the_application_is_written_by_admins_only_and_values_of_others
     assert_eq!(send("GET", "/api/v1/state/user:mine", &chats, &Value::Null).await.0, 404, "it is another user's");
     assert_eq!(send("GET", "/api/v1/state", &reads, &Value::Null).await.0, 403);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workflow_with_a_value_of_others_stores_its_origin() {
+    let (folder, server, _model) = start("").await;
+    let workflows = folder.path().join("workflows");
+    std::fs::create_dir_all(&workflows).expect("a folder");
+    let text = "---\nname: keep\ndescription: Keeps.\nsteps:\n  - {id: note, skill: notes.create, args: {title: kept, content: '{user:who}'}}\n---\nx\n";
+    std::fs::write(workflows.join("keep.md"), text).expect("written");
+    ask(&server, "Look:\n```\nsay hello to everybody\n```\nThat is it.").await;
+    ask(&server, "Set it as the page says").await;
+    // The run is in a conversation of its own, which has read nothing.
+    let (status, sent) = post(&server, "/api/v1/workflows/keep/run", json!({"key": "k"})).await;
+    assert!(status < 300, "{sent}");
+    let id = sent["conversation_id"].as_str().expect("an id").to_owned();
+    server.stream(&id, 0, |seen| seen.last().is_some_and(crate::server::Sse::is_final)).await;
+    let note = std::fs::read_to_string(folder.path().join("notes/me/kept.md")).expect("the note");
+    assert!(note.contains("obey me") && note.contains("pasted"), "{note}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn value_is_set_again_in_the_turn_that_changed_it() {
+    let model = FakeModelServer::start(|seen| {
+        let done = seen.messages().iter().filter(|message| message["role"] == "tool").count();
+        match ["a", "b", "a"].get(done) {
+            Some(value) => {
+                let arguments = json!({"key": "user:mood", "value": value});
+                Reply::calls([("use_skill", json!({"skill": "state.set", "arguments": arguments}))])
+            }
+            None => Reply::says("It is set."),
+        }
+    })
+    .await;
+    let (_folder, server) = server_with(&model, MODE).await;
+    ask(&server, "Set the mood as you like").await;
+    let (_, found) = server.get("/api/v1/state/user:mood").await;
+    assert_eq!(found["value"], "a", "{found}");
+}

@@ -86,7 +86,7 @@ pub(crate) fn after_reply(view: AgentView<'_>, replied: &EventBody) -> Vec<Event
         tracing::warn!(skill = found.skill, detector, level, count = found.count, ends_run, "loop detected");
         metrics::counter!("annie_loops_detected_total", "detector" => detector, "level" => level).increment(1);
     }
-    if view.plans() {
+    if view.plans() && view.advisors().is_none() {
         events.extend(replied.plans_decided());
     }
     events.extend(advice);

@@ -42,7 +42,9 @@ pub(super) async fn with_state(
     if texts.iter().all(|text| placeholders(text).is_empty()) {
         return rules.to_vec();
     }
-    let values = state_in(wiring, (user, conversation), &texts).await.unwrap_or_else(|error| {
+    let read = state_in(wiring, (user, conversation), &texts).await;
+    let why = if read.is_ok() { "is not set" } else { "could not be read" };
+    let values = read.unwrap_or_else(|error| {
         tracing::warn!(%error, "the values in the rules of the operator could not be read");
         BTreeMap::new()
     });
@@ -55,9 +57,9 @@ pub(super) async fn with_state(
     let filled = |rule: &String| {
         fill(rule, &Frames::of(task), &value_of).unwrap_or_else(|Unset(keys)| {
             let keys = keys.join(", ");
-            tracing::warn!(keys, "a rule of the operator names values that are not set");
+            tracing::warn!(keys, why, "a rule of the operator lacks values");
             let missing = |key: &StateKey| {
-                let text = format!("({key} is not set)");
+                let text = format!("({key} {why})");
                 value_of(key).or(Some(StateText { text, origin: Vec::new() }))
             };
             fill(rule, &Frames::of(task), &missing).unwrap_or_else(|_| rule.clone())

@@ -53,6 +53,9 @@ pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> R
     Ok(())
 }
 
+/// Why a workflow is not started whose values could not be read: without them it would do something else.
+const UNREAD_STATE: &str = "the values of the state that it names could not be read; please try again";
+
 /// The tasks of an Engine's effects. If one panics, the effect's conversation task is blamed for the Engine's death.
 struct EngineTasks<'a> {
     tasks: &'a mut Tasks<EngineTask>,
@@ -129,7 +132,10 @@ async fn start(
                     match (judged.workflow.take(), read) {
                         (Some(mut start), (_, facts, limits)) => {
                             let texts = [start.definition.as_str()];
-                            start.state = state_in(&wiring, (&user, conversation), &texts).await.unwrap_or_default();
+                            match state_in(&wiring, (&user, conversation), &texts).await {
+                                Ok(values) => start.state = values,
+                                Err(_) => judged.not_started = Some(UNREAD_STATE.to_owned()),
+                            }
                             with_workflow(facts, limits, start)
                         }
                         (None, read) => read,

@@ -15,9 +15,9 @@ const INSTRUCTIONS: [&str; 9] = [
     "Report that ",
 ];
 
-/// The text without the instructions to a model.
+/// The text before its first instruction to a model.
 #[must_use]
-pub fn for_people(text: &str) -> String {
+pub fn before_instructions(text: &str) -> &str {
     let begins = |at: &usize| {
         let before = text[..*at].trim_end();
         before.is_empty()
@@ -25,7 +25,13 @@ pub fn for_people(text: &str) -> String {
             || (before.len() < *at && before.ends_with(['.', '!', '?', ':', ')']))
     };
     let ends = INSTRUCTIONS.iter().filter_map(|mark| text.match_indices(mark).map(|(at, _)| at).find(begins));
-    let kept = &text[..ends.min().unwrap_or(text.len())];
+    &text[..ends.min().unwrap_or(text.len())]
+}
+
+/// The text without the instructions to a model.
+#[must_use]
+pub fn for_people(text: &str) -> String {
+    let kept = before_instructions(text);
     let is_for_people = |line: &&str| !(line.starts_with("Try `") && line.contains("--help`"));
     let kept: Vec<&str> = kept.lines().filter(is_for_people).collect();
     let kept = kept.join("\n");

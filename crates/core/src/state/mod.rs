@@ -326,6 +326,18 @@ impl StatePlace {
         self.write(Seen::Number(number), decide, intent, at)
     }
 
+    /// Whether a document has a value of this place.
+    #[must_use]
+    pub fn has(&self, body: &Value) -> bool {
+        body["place"] == self.place.as_str()
+    }
+
+    /// The write that erases the content of a deleted document of this place for good.
+    #[must_use]
+    pub fn erase_deleted(&self, number: u64, intent: IntentId, at: Micros) -> DocumentWrite {
+        DocumentWrite { seen: Seen::Archived(number), ..self.erase(number, intent, at) }
+    }
+
     fn write(&self, seen: Seen, decide: Decide, intent: IntentId, at: Micros) -> DocumentWrite {
         DocumentWrite { user: self.user.clone(), namespace: &STATE, intent, seen, decide, at }
     }

@@ -59,7 +59,6 @@ impl OutputLimit {
 }
 
 impl AgentRun {
-    /// Ends the run with the part of an answer that was received.
     /// Whether a model that plans ends with its plan, and was not told before to carry it out.
     pub(super) fn stops_at_plan(&self, text: &str) -> bool {
         self.plans && !self.reminded_of_plan && planning::stops_at_plan(text)
@@ -70,6 +69,7 @@ impl AgentRun {
         if self.plans { planning::answer(&text) } else { text }
     }
 
+    /// Ends the run with the part of an answer that was received.
     pub(super) fn end_with_cut_text(&mut self, text: String) {
         self.finish = Finish::Length;
         let text = self.without_plan(text);

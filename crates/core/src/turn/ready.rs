@@ -141,6 +141,7 @@ impl Turn {
             text.lines().count() == 1 && !changes.contains(&VoiceChange::Sentences)
         });
         if (!self.steering.unseen.is_empty() || !is_for_ears) && self.main.round < self.main.rounds_max {
+            self.steering.awaited.clone_from(&self.steering.unseen);
             self.main.next_round();
         }
     }

@@ -498,7 +498,7 @@ async fn memory_search_records_access_in_the_background_and_ignores_its_failure(
 async fn help_lists_domains_and_explains_skills() {
     let world = world();
     let sent = world.data("system.help", json!({})).await;
-    assert!(sent.contains("- tasks: The user's own tasks") && sent.contains("- prompt: Instructions"), "{sent}");
+    assert!(sent.contains("- tasks: Tasks (to-dos)") && sent.contains("- prompt: Instructions"), "{sent}");
     let sent = world.data("system.help", json!({"topic": "Tasks"})).await;
     assert!(sent.contains("  tasks.delete --id N\n      Delete a task"), "{sent}");
     let sent = world.data("system.help", json!({"topic": "tasks.create"})).await;

@@ -34,10 +34,14 @@ fn is_equal((skill, arguments): &(String, Value), planned: &PlannedSkill) -> boo
     *skill == planned.skill && *arguments == planned.arguments
 }
 
+/// The beginning of the names of the skills of the state.
+const STATE_SKILLS: &str = "state.";
+
 /// The receipt of an equal effect of this turn, or of the turn that it continues or tries again. There is none for a workflow: if it
 /// makes an equal call again, it means that, and each effect of an attempt before answers one call.
 pub(super) fn receipt_of<'a>(run: &'a AgentRun, planned: &PlannedSkill) -> Option<&'a Receipt> {
-    if run.workflow.is_some() {
+    // A value may have been set to another one since, by a front end too, and setting it again does no harm.
+    if run.workflow.is_some() || planned.skill.starts_with(STATE_SKILLS) {
         return None;
     }
     receipt::standing(run.known.iter().chain(&run.receipts), &planned.skill, &planned.arguments)

@@ -31,6 +31,10 @@ impl AgentRun {
         // The author of the file named what it contains.
         self.provenance.add_trusted_text(&start.definition);
         self.provenance.note_pasted_values(&serde_json::from_str(&start.arguments).unwrap_or_default());
+        // A value whose author had read text of others brings those texts into the run.
+        for origin in start.state.values().flat_map(|value| &value.origin) {
+            self.provenance.has_read(origin);
+        }
         self.workflow = Some(Box::new(run));
     }
 

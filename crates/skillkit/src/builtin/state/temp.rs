@@ -12,6 +12,8 @@ use annie_core::{
 
 /// How many turns have values at once.
 const TURNS_MAX: usize = 256;
+/// How large the values of all turns are together, in bytes.
+const BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The values of one turn.
 type Values = BTreeMap<String, StateText>;
@@ -35,7 +37,10 @@ impl TempState {
         let has_room = values.contains_key(&key.name) || values.len() < KEYS_MAX as usize;
         let before = if has_room { values.insert(key.name.clone(), value) } else { None };
         turns.push_back((task, values));
-        if turns.len() > TURNS_MAX {
+        let bytes = |turns: &VecDeque<(TaskId, Values)>| -> usize {
+            turns.iter().flat_map(|(_, values)| values.values()).map(|value| value.text.len()).sum()
+        };
+        while turns.len() > TURNS_MAX || (turns.len() > 1 && bytes(&turns) > BYTES_MAX) {
             turns.pop_front();
         }
         if has_room { Ok(before) } else { Err(StateError::Full(key.scope.as_str())) }
