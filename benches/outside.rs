@@ -64,6 +64,7 @@ slots = 512
 [api]
 requests_per_minute_max = 6000000
 requests_burst_max = 100000
+streams_per_user_max = 1000
 [turn]
 window_calls_max = 1000000
 [queue]

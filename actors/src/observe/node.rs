@@ -351,7 +351,7 @@ impl<N: Node> Actor for Observed<N> {
         let Running { ctx, state, .. } = running;
         busy(ctx, "Ready", async {
             inject_fault(ctx, "ready").await?;
-            N::ready(ctx, state).await
+            Box::pin(N::ready(ctx, state)).await
         })
         .await?;
         Ok(())
@@ -389,14 +389,14 @@ impl<N: Node> Actor for Observed<N> {
         let ended = note_end(ctx, &cell, kind);
         busy(ctx, "ChildEnded", async {
             inject_fault(ctx, "child_ended").await?;
-            N::child_ended(ctx, state, ended).await
+            Box::pin(N::child_ended(ctx, state, ended)).await
         })
         .await?;
         Ok(())
     }
 
     async fn post_stop(&self, _me: ActorRef<Self::Msg>, running: &mut Running<N>) -> Result<(), ActorProcessingErr> {
-        N::stopping(&running.ctx, &mut running.state).await;
+        Box::pin(N::stopping(&running.ctx, &mut running.state)).await;
         running.ctx.children.kill();
         let Registered { directory, path, cell } = &running.registered;
         directory.remove(path, *cell);
@@ -404,6 +404,8 @@ impl<N: Node> Actor for Observed<N> {
     }
 }
 
+/// Handles one message of the actor. The future of the handler is on the heap only while it runs: that of an Engine has
+/// tens of KiB, and the task of an actor would hold them for as long as the actor is idle.
 async fn handle_user<N: Node>(
     ctx: &Context<N>,
     state: &mut N::State,
@@ -414,10 +416,10 @@ async fn handle_user<N: Node>(
     let name = msg.name();
     busy(ctx, name, async {
         if ctx.env().faults.is_none() {
-            return N::handle(ctx, state, msg).await;
+            return Box::pin(N::handle(ctx, state, msg)).await;
         }
         inject_fault(ctx, &format!("before:{name}")).await?;
-        N::handle(ctx, state, msg).await?;
+        Box::pin(N::handle(ctx, state, msg)).await?;
         inject_fault(ctx, &format!("after:{name}")).await
     })
     .await

@@ -97,6 +97,11 @@ impl Conversation {
         let text = end.text();
         let paused = matches!(end, FinalEvent::Answered { paused: true, .. });
         let turn = self.turns.iter().position(|t| t.task == task).map(|at| self.turns.remove(at));
+        if self.turns.is_empty() {
+            // A turn and a message in the inbox have kilobytes each, and most conversations are idle.
+            self.turns.shrink_to_fit();
+            self.inbox.shrink_to_fit();
+        }
         if let Some(mut turn) = turn {
             if matches!(end, FinalEvent::Answered { .. }) {
                 turn.requeue_unseen_steering();
