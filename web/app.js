@@ -313,7 +313,7 @@ function context(page, abort, offs, head) {
     listen(target, type, fn, options) {
       target.addEventListener(type, fn, { ...options, signal: abort.signal });
     },
-    // Runs now, at most once a second at these live events, and regularly while somebody looks.
+    // Runs now, at most once a second at these live events, and regularly while the page is visible.
     refresh(fn, { on = [], everyMs = 0 } = {}) {
       let last = 0, timer = 0, running = false, again = false;
       const run = async () => {

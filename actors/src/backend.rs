@@ -146,7 +146,7 @@ fn check(ctx: &Context<BackendNode>, state: &mut BackendState) {
         let failed = |kind, what: String| Err(ModelError::new(kind, what));
         let answer = match asked {
             Ok(Ok(answer)) => answer,
-            Ok(Err(panic)) => failed(ModelErrorKind::Protocol, format!("the client broke down: {panic}")),
+            Ok(Err(panic)) => failed(ModelErrorKind::Protocol, format!("the client panicked: {panic}")),
             Err(_) => failed(ModelErrorKind::Timeout, format!("no answer within {} s", CHECK_MS_MAX / 1_000)),
         };
         me.tell(BackendMsg::Checked(answer));

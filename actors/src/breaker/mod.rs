@@ -317,7 +317,7 @@ fn admit(
                 return;
             }
         };
-        let failed = answer.counts();
+        let failed = answer.counts_as_failure();
         // The result is counted before it is answered, so that a caller that received the failure finds the breaker updated.
         me.tell(BreakerMsg::RunEnded { run, failed });
         // A fault here loses only the answer, and the caller asks again.

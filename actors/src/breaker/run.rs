@@ -17,28 +17,28 @@ use crate::{
     tasks::caught,
 };
 
-/// Time limit of a reconcile hook, in milliseconds.
+/// Time limit of a reconcile function, in milliseconds.
 const RECONCILE_MS_MAX: u64 = 10_000;
 
 /// An answer, and whether the skill itself was run.
-pub struct Ran {
+pub struct RunResult {
     pub answer: RunAnswer,
-    ran: bool,
+    was_run: bool,
 }
 
-impl Ran {
+impl RunResult {
     /// Whether the run counts as a failure of the skill; `None` if the skill was not run.
-    pub fn counts(&self) -> Option<bool> {
+    pub fn counts_as_failure(&self) -> Option<bool> {
         match &self.answer {
-            RunAnswer::Done(outcome) if self.ran => Some(outcome.counts_against_the_skill()),
+            RunAnswer::Done(outcome) if self.was_run => Some(outcome.counts_against_the_skill()),
             _ => None,
         }
     }
 }
 
-pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
+pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> RunResult {
     let (effect, holder) = (request.skill.effect, args.lease.incarnation());
-    let not_run = |answer| Ran { answer, ran: false };
+    let not_run = |answer| RunResult { answer, was_run: false };
     if effect == Effect::Once && request.started_before {
         return not_run(RunAnswer::Done(reconcile_or_unknown(args, env, &request).await));
     }
@@ -56,7 +56,7 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
             Err(e) => return not_run(RunAnswer::Done(not_started(&request, e.to_string()))),
         }
     }
-    // A process that was frozen after it stored the mark may have been declared dead since. The new owner then reports the
+    // A process that was frozen after it stored `SkillStarted` may have been declared dead since. The new owner then reports the
     // run as unknown.
     if effect == Effect::Once && !args.lease.holds(holder, env.clock.as_ref()).await {
         return not_run(RunAnswer::Done(not_started(&request, "the lease of this process has run out".to_owned())));
@@ -66,31 +66,35 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
         runs += 1;
         match run_once(args, env, &request).await {
             Ok(outcome) if outcome.status == Status::Unknown && runs < effect.runs_max() => {
-                tracing::info!(skill = request.skill.skill, "a run of unknown outcome is resumed under its intent");
+                tracing::info!(skill = request.skill.skill, "a run of unknown outcome is repeated under its intent");
             }
             // A failure does not say whether an earlier run under this intent took effect.
             Ok(outcome) if runs > 1 => break in_doubt(&request, outcome),
             Ok(outcome) => break in_doubt_if_started(&request, outcome),
-            Err(cut) if runs < effect.runs_max() => {
-                tracing::info!(skill = request.skill.skill, cut = cut.text, "a cut run is resumed under its intent");
+            Err(interrupted) if runs < effect.runs_max() => {
+                tracing::info!(
+                    skill = request.skill.skill,
+                    why = interrupted.text,
+                    "an interrupted run is repeated under its intent"
+                );
             }
-            Err(cut) => break cut.outcome(&request),
+            Err(interrupted) => break interrupted.outcome(&request),
         }
     };
     metrics::counter!(
         "annie_skill_runs_total", "skill" => request.skill.skill.clone(), "status" => outcome.status.as_str()
     )
     .increment(1);
-    Ran { answer: RunAnswer::Done(outcome), ran: true }
+    RunResult { answer: RunAnswer::Done(outcome), was_run: true }
 }
 
 /// A run that ended without an outcome.
-struct Cut {
+struct Interrupted {
     error_type: &'static str,
     text: String,
 }
 
-impl Cut {
+impl Interrupted {
     /// The outcome for the caller. The effect may have happened, so only a `read` skill may be called again under another
     /// intent.
     fn outcome(&self, request: &RunRequest) -> Outcome {
@@ -104,18 +108,18 @@ impl Cut {
     }
 }
 
-async fn run_once(args: &BreakerArgs, env: &Env, request: &RunRequest) -> Result<Outcome, Cut> {
-    let broke_off = |why: NodeError| Cut { error_type: "broke_off", text: why.to_string() };
+async fn run_once(args: &BreakerArgs, env: &Env, request: &RunRequest) -> Result<Outcome, Interrupted> {
+    let broke_off = |why: NodeError| Interrupted { error_type: "broke_off", text: why.to_string() };
     task_point(env, "run", "started").await.map_err(broke_off)?;
     let wait = Duration::from_millis(request.skill.timeout_ms);
     let ran = tokio::time::timeout(wait, caught(args.runner.run(call(args, env, request)))).await;
     let skill = &request.skill.skill;
     let outcome = match ran {
         Ok(Ok(outcome)) => Ok(outcome.clipped()),
-        Ok(Err(panic)) => Err(Cut { error_type: "panic", text: format!("{skill} broke down: {panic}") }),
+        Ok(Err(panic)) => Err(Interrupted { error_type: "panic", text: format!("{skill} panicked: {panic}") }),
         Err(_) => {
             let text = format!("{skill} did not finish within {} s.", wait.as_secs());
-            Err(Cut { error_type: "timeout", text })
+            Err(Interrupted { error_type: "timeout", text })
         }
     };
     task_point(env, "run", "ran").await.map_err(broke_off)?;

@@ -109,7 +109,7 @@ async fn call(
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => {
             permit.give_back(0, Verdict::Unused);
-            return Err(format!("the client broke down: {panic}"));
+            return Err(format!("the client panicked: {panic}"));
         }
         Err(_) => {
             permit.give_back(ms_max, Verdict::Unused);

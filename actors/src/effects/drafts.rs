@@ -1,5 +1,5 @@
-//! Drafts of a round for those who listen. What comes before the first listener is held, because a person who sends the first
-//! message of a conversation can follow it only a moment later, and a viewer whose connection broke comes back.
+//! Sends the drafts of a round to its listeners. Drafts before the first listener are buffered, because the client that sends the
+//! first message of a conversation can subscribe only a moment later, and a client whose connection broke subscribes again.
 
 use std::sync::{
     Arc,
@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 use super::ModelCall;
 use crate::{hub::Live, wiring::Wiring};
 
-/// Text of one round that is held while there is no listener, in bytes. A round that writes more shows no draft to those who come
-/// later; they get the answer.
+/// Text of one round that is buffered while there is no listener, in bytes. If a round writes more, later listeners get no draft
+/// but the answer.
 const HELD_BYTES_MAX: usize = 64 * 1024;
 
 /// Drafts of the orchestrator go straight to the listeners; drafts of a sub-agent are dropped.

@@ -522,7 +522,7 @@ async fn run(
     };
     let result = match tokio::time::timeout(wait, caught(reply)).await {
         Ok(Ok(result)) => result,
-        Ok(Err(panic)) => Err(ModelError::new(ModelErrorKind::Protocol, format!("the client broke down: {panic}"))),
+        Ok(Err(panic)) => Err(ModelError::new(ModelErrorKind::Protocol, format!("the client panicked: {panic}"))),
         Err(_) => {
             let detail = format!("no complete answer within {} s", ms_max / 1_000);
             Err(ModelError::new(ModelErrorKind::Timeout, detail))

@@ -113,7 +113,7 @@ impl Kernel {
         let wait = Duration::from_millis(backend.round_ms_max.unwrap_or(wiring.limits.round_ms_max));
         let result = match tokio::time::timeout(wait, caught(backend.model.embed(request))).await {
             Ok(Ok(result)) => result,
-            Ok(Err(panic)) => Err(ModelError::new(ModelErrorKind::Protocol, format!("the client broke down: {panic}"))),
+            Ok(Err(panic)) => Err(ModelError::new(ModelErrorKind::Protocol, format!("the client panicked: {panic}"))),
             Err(_) => Err(ModelError::new(ModelErrorKind::Timeout, "no answer in time")),
         };
         let ran_ms = env.clock.monotonic_us().saturating_sub(from_us) / 1_000;

@@ -47,7 +47,7 @@ pub(super) struct Entry {
     pub work: Option<WorkKey>,
     /// The rounds for which it asks.
     pub tickets: Vec<Ticket>,
-    /// Receives an answer once nothing holds the task back: it is to work without a round.
+    /// Receives an answer once the task may start: it works without a round.
     pub works: Option<oneshot::Sender<()>>,
     /// Its user suspended it.
     pub is_held: bool,

@@ -31,7 +31,7 @@ const SOURCE_NAME_BYTES_MAX: usize = 64;
 #[derive(Clone, Default)]
 struct Listing {
     skills: Arc<SkillSet>,
-    /// Those of them that are used.
+    /// The skills of this source that the router lists.
     admitted: Arc<SkillSet>,
     /// The version of the skills; `None` before the first success.
     version: Option<u64>,

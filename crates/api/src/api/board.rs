@@ -99,7 +99,7 @@ pub struct Summary {
     running: u64,
     /// Tasks that wait for a permit.
     waiting: u64,
-    /// Tasks that are put off until a later time.
+    /// Deferred tasks.
     deferred: u64,
     /// Live actors.
     actors: usize,

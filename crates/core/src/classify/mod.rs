@@ -130,10 +130,10 @@ pub fn classify(source: &str, text: &str, asked: Option<Priority>) -> Classified
 fn by_source(kind: &str, is_voice: bool, text: &str) -> Classified {
     let of = |priority, reason: &str| Classified::new(priority, Basis::Source, format!("source {kind}: {reason}"));
     if is_voice {
-        return of(Priority::Realtime, "somebody speaks and waits");
+        return of(Priority::Realtime, "a voice session waits");
     }
     if UPKEEP.contains(&kind) {
-        return of(Priority::Background, "upkeep").but(Priority::Low, "nobody asked for it");
+        return of(Priority::Background, "upkeep").but(Priority::Low, "no request of a user");
     }
     if SYSTEM.contains(&kind) {
         return of(Priority::Low, "the system asked").but(Priority::Normal, "no person asked");

@@ -38,7 +38,7 @@ pub enum ErrorKind {
     Conflict,
     /// The skill failed too often and is not run for now.
     BreakerOpen,
-    /// The skill broke down.
+    /// The skill panicked, or its program ended abnormally.
     Crashed,
     /// The run was cancelled.
     Cancelled,

@@ -163,7 +163,7 @@ fn line(job: &JobLine) -> String {
     } else if job.is_running() {
         "Running"
     } else if job.is_deferred {
-        "Put off"
+        "Deferred"
     } else {
         "Queued"
     };

@@ -77,7 +77,7 @@ impl Advising {
         Self { allowed: rules.alternatives_per_goal_max.min(rules.alternatives_per_turn_max), ..Self::default() }
     }
 
-    /// The state of a sub-agent. What the main agent and the agents that run may ask is set aside, so that all together never ask
+    /// The state of a sub-agent. The requests of the main agent and of the running agents are subtracted, so that all together never ask
     /// more often than the limit of the turn says.
     pub fn of_sub<'a>(rules: &ErrorRules, main: &Self, others: impl Iterator<Item = &'a Self>) -> Self {
         let taken = others

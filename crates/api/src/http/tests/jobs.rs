@@ -138,5 +138,5 @@ async fn job_deferred_after_model_failure_is_listed_as_deferred() {
     let statuses = (&list["jobs"][0]["status"], &list["jobs"][1]["status"]);
     assert_eq!(statuses, (&json!("running"), &json!("deferred")), "{list}");
     let text = list["text"].as_str().unwrap();
-    assert!(text.contains("2. [Put off, NORMAL] research heat pumps") && text.contains("its model failed"), "{text}");
+    assert!(text.contains("2. [Deferred, NORMAL] research heat pumps") && text.contains("its model failed"), "{text}");
 }

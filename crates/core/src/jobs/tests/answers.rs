@@ -143,9 +143,9 @@ fn job_list_is_short_for_voice_and_detailed_for_text() {
     assert_eq!(
         answer("jobs", &both_deferred, Style::Detailed),
         "I am working on two things right now:\n  \
-         1. [Put off, NORMAL] a - round 3 of 5, it failed or its time was up, goes on in about 14 minutes, say \"do that \
+         1. [Deferred, NORMAL] a - round 3 of 5, it failed or its time was up, goes on in about 14 minutes, say \"do that \
          first\" to go on now\n  \
-         2. [Put off, NORMAL] b - round 3 of 5, its model failed, goes on when the model answers, at the latest in about 14 \
+         2. [Deferred, NORMAL] b - round 3 of 5, its model failed, goes on when the model answers, at the latest in about 14 \
          minutes, say \"do that first\" to go on now"
     );
 }

@@ -58,13 +58,13 @@ impl Turn {
         let (code, text, detail) = if self.recovery.crashes >= self.limits.crashes_max.max(1) {
             (
                 "engine_crashed",
-                "Something in Annie broke down repeatedly over this message, so I have set it aside.",
+                "Annie failed repeatedly while it worked on this message, so I stopped working on it.",
                 format!("the engine died {} times in this turn", self.recovery.crashes),
             )
         } else if self.recovery.restarts >= self.limits.restarts_max.max(1) {
             (
                 "process_restarted",
-                "Annie was restarted too often over this message, so I have set it aside.",
+                "Annie was restarted too often while it worked on this message, so I stopped working on it.",
                 format!("the process ended {} times in this turn", self.recovery.restarts),
             )
         } else {
