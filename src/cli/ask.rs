@@ -116,12 +116,17 @@ async fn say_and_watch(site: &Site, partner: &Partner, text: &str, ask: &args::A
         let what = "--detach needs a server, and none runs";
         return Err(Failure::new(Exit::Unavailable, what).fix("start one with `annie serve`, or leave out --detach"));
     }
+    let mut more = ask.more.clone();
+    if more.detach && more.priority.is_none() {
+        // Nothing waits for the answer, and a notification reports the end of work below class high.
+        more.priority = Some(args::ClassArg::Normal);
+    }
     let say = Say {
         text: text.to_owned(),
         conversation: conversation(site, &ask.target)?,
         mode: ask.target.mode.map(Into::into),
         client_id: system::env().uuid().simple().to_string(),
-        more: ask.more.clone(),
+        more,
     };
     let mut presses = Presses::new()?;
     let stored = tokio::select! {

@@ -179,7 +179,7 @@ fn submission(user: UserId, conversation: ConversationId, say: Say, now: Micros)
 /// The body of a message for a server. Only options that are set are included, so that an older server accepts the others.
 fn body(say: &Say) -> Value {
     let more = &say.more;
-    let mut body = json!({"text": say.text, "client_id": say.client_id});
+    let mut body = json!({"text": say.text, "client_id": say.client_id, "source": "cli"});
     match &say.conversation {
         Named::Id(id) => body["conversation_id"] = json!(id),
         Named::Key(key) => body["conversation_key"] = json!(key),

@@ -120,6 +120,38 @@ async fn ask_exits_6_when_the_answer_is_cut_off_twice_by_the_length_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn detached_message_is_reported_by_a_notification_because_nothing_waits_for_its_answer() {
+    let model = FakeModelServer::start(|_| Reply::says("Fine.")).await;
+    let (_folder, server) = server_with(&model, "mode = \"single_loop\"").await;
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let (code, task, err) = annie(elsewhere.path(), &["--url", &server.url, "ask", "--detach", "hi there"], &[]).await;
+    assert_eq!(code, 0, "{err}");
+    eventually("the end is reported", async || {
+        let (_, sent) = server.get("/api/v1/notifications").await;
+        sent.to_string().contains(task.trim()).then_some(())
+    })
+    .await;
+    let (_, view) = server.get(&format!("/api/v1/tasks/{}", task.trim())).await;
+    assert_eq!(view["priority"], "normal", "{view}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rule_for_the_command_line_holds_also_when_a_server_runs() {
+    let model = FakeModelServer::start(|_| Reply::says("Fine.")).await;
+    let rule = "mode = \"single_loop\"\n[[hook]]\nname = \"typed\"\npoint = \"before_turn\"\nkind = \"refuse\"\n\
+                when = { channels = [\"cli\"] }\ntext = \"Not from the command line.\"\n";
+    let (_folder, server) = server_with(&model, rule).await;
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let (code, out, err) = annie(elsewhere.path(), &["--url", &server.url, "ask", "hi there"], &[]).await;
+    assert!(code == 6 && out.contains("Not from the command line."), "{code} {out} {err}");
+    let (_, sent) = server.post("/api/v1/messages?wait=20", &json!({"text": "hi there"})).await.expect("answered");
+    assert_eq!(sent["answer"], "Fine.", "{sent}");
+    let (status, sent) =
+        server.post("/api/v1/messages", &json!({"text": "hi there", "source": "fax"})).await.expect("answered");
+    assert!(status == 400 && sent.to_string().contains("`cli` for typed commands"), "{status} {sent}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn program_without_a_command_prints_help_and_exits_2() {
     let folder = tempfile::tempdir().expect("a folder");
     for (arguments, wanted_text) in [(&[][..], "Examples:"), (&["tasks"], "Usage: annie tasks")] {

@@ -37,7 +37,7 @@ pub struct More {
     /// Never treat the text as a job command
     #[arg(long)]
     pub verbatim: bool,
-    /// Do not wait for the answer: print the task's id and leave the work to the server
+    /// Do not wait for the answer: print the task's id and leave the work to the server, with priority normal unless another is given
     #[arg(long)]
     pub detach: bool,
 }

@@ -20,6 +20,8 @@ use crate::{
 const KEY_BYTES_MAX: usize = 512;
 /// The source of spoken messages.
 const VOICE: &str = "voice";
+/// The source of messages that were typed at the command line and sent to a server.
+const CLI: &str = "cli";
 /// The maximum delay of a message, in milliseconds: one year.
 const DELAY_MS_MAX: u64 = 366 * 24 * 3_600_000;
 /// The maximum number of tasks that one message may wait for.
@@ -79,9 +81,12 @@ impl MessageOptions {
         match self.source.as_deref() {
             None => Ok(api),
             Some(VOICE) => caller.must(KeyScope::Voice).map(|()| VOICE),
+            Some(CLI) => Ok(CLI),
             Some(other) => {
-                let why =
-                    format!("there is no source {other:?} here: use `{VOICE}` for spoken messages, or leave it out");
+                let why = format!(
+                    "there is no source {other:?} here: use `{VOICE}` for spoken messages, `{CLI}` for typed commands, or \
+                     leave it out"
+                );
                 Err(ApiError::invalid(why).at("source"))
             }
         }

@@ -57,10 +57,10 @@ pub struct NewMessage {
     #[serde(default)]
     #[schema(value_type = Option<schema::Priority>)]
     priority: Option<Priority>,
-    /// `voice` for a spoken message, which requires the scope `voice` and runs at once, outside the queue. Absent for all
-    /// others.
+    /// `voice` for a spoken message, which requires the scope `voice` and runs at once, outside the queue; `cli` for a message
+    /// that was typed at the command line. Absent for all others.
     #[serde(default)]
-    #[schema(pattern = "^voice$")]
+    #[schema(pattern = "^(voice|cli)$")]
     source: Option<String>,
     /// Join the running turn of the conversation, if there is one, instead of waiting for it to end.
     #[serde(default)]
