@@ -26,6 +26,8 @@ pub struct ApprovalSettings {
     pub rules: Vec<ApprovalRuleConfig>,
     /// The mode of effects outside that an agent requests after it has read text which the user did not write.
     pub after_untrusted: ApprovalMode,
+    /// The same for calls that only read from other machines.
+    pub reads_after_untrusted: ApprovalMode,
     /// Skills whose results count as such text, beside those of MCP servers and of skills that read from other machines.
     pub untrusted: Vec<String>,
     /// Skills whose results do not count as such text.
@@ -35,13 +37,14 @@ pub struct ApprovalSettings {
 }
 
 impl Default for ApprovalSettings {
-    /// Notes and files may be texts that other people wrote.
+    /// Notes and files may be texts that other people wrote, and programs of the sandbox may read such files.
     fn default() -> Self {
         Self {
             default: ApprovalMode::Off,
             rules: Vec::new(),
             after_untrusted: ApprovalMode::Ask,
-            untrusted: vec!["notes.*".to_owned(), "files.*".to_owned()],
+            reads_after_untrusted: ApprovalMode::Off,
+            untrusted: ["notes.*", "files.*", "shell.*", "python.*"].map(str::to_owned).to_vec(),
             trusted: Vec::new(),
             expires_ms: ApprovalPolicy::EXPIRES_MS_DEFAULT,
         }
@@ -82,6 +85,7 @@ impl Config {
             hooks: asks.map(|asks| hook(&asks.when)).collect(),
             untrusted: UntrustedText {
                 mode: self.approval.after_untrusted,
+                reads: self.approval.reads_after_untrusted,
                 also: self.approval.untrusted.clone(),
                 trusted: self.approval.trusted.clone(),
             },

@@ -54,6 +54,14 @@ pub struct LoopGuardSettings {
     pub known_failure_calls: Option<u32>,
     /// See [`LoopGuardLimits::compaction_calls`].
     pub compaction_calls: Option<u32>,
+    /// See [`LoopGuardLimits::ping_pong_calls`].
+    pub ping_pong_calls: Option<u32>,
+    /// See [`LoopGuardLimits::churn_variant_calls`].
+    pub churn_variant_calls: Option<u32>,
+    /// See [`LoopGuardLimits::cycle_calls_max`].
+    pub cycle_calls_max: Option<u32>,
+    /// See [`LoopGuardLimits::near_percent`].
+    pub near_percent: Option<u32>,
     /// See [`LoopGuardLimits::pollers`].
     pub pollers: Vec<String>,
     /// The enabled detectors.
@@ -80,6 +88,10 @@ impl Default for LoopGuardSettings {
             cascade_critical_calls: None,
             known_failure_calls: None,
             compaction_calls: None,
+            ping_pong_calls: None,
+            churn_variant_calls: None,
+            cycle_calls_max: None,
+            near_percent: None,
             pollers: Vec::new(),
             detectors: LoopDetectors::default(),
         }
@@ -88,7 +100,7 @@ impl Default for LoopGuardSettings {
 
 impl LoopGuardSettings {
     /// The thresholds with the names of their keys, as they are given.
-    const fn given(&self) -> [(&'static str, Option<u32>); 15] {
+    const fn given(&self) -> [(&'static str, Option<u32>); 19] {
         [
             ("window_calls", self.window_calls),
             ("warning_calls", self.warning_calls),
@@ -105,6 +117,10 @@ impl LoopGuardSettings {
             ("cascade_critical_calls", self.cascade_critical_calls),
             ("known_failure_calls", self.known_failure_calls),
             ("compaction_calls", self.compaction_calls),
+            ("ping_pong_calls", self.ping_pong_calls),
+            ("churn_variant_calls", self.churn_variant_calls),
+            ("cycle_calls_max", self.cycle_calls_max),
+            ("near_percent", self.near_percent),
         ]
     }
 
@@ -132,6 +148,10 @@ impl LoopGuardSettings {
             cascade_critical_calls: self.cascade_critical_calls.unwrap_or(usual.cascade_critical_calls),
             known_failure_calls: self.known_failure_calls.unwrap_or(usual.known_failure_calls),
             compaction_calls: self.compaction_calls.unwrap_or(usual.compaction_calls),
+            ping_pong_calls: self.ping_pong_calls.unwrap_or(usual.ping_pong_calls),
+            churn_variant_calls: self.churn_variant_calls.unwrap_or(usual.churn_variant_calls),
+            cycle_calls_max: self.cycle_calls_max.unwrap_or(usual.cycle_calls_max),
+            near_percent: self.near_percent.unwrap_or(usual.near_percent),
             pollers: self.pollers.clone(),
             detectors: self.detectors.clone(),
         };
@@ -171,6 +191,16 @@ impl Config {
         if limits.breaker_calls <= limits.critical_calls {
             let what = format!("{} is not more than critical_calls, {}", limits.breaker_calls, limits.critical_calls);
             found.push(KeyError::value(&["loop_guard", "breaker_calls"], &what, "raise it, or lower critical_calls"));
+        }
+        let cycles = (LoopGuardLimits::CYCLE_CALLS_MIN, LoopGuardLimits::CYCLE_CALLS_MAX);
+        for (key, value, (least, most)) in [
+            ("cycle_calls_max", limits.cycle_calls_max, cycles),
+            ("near_percent", limits.near_percent, (1, LoopGuardLimits::NEAR_PERCENT_MAX)),
+        ] {
+            if !(least..=most).contains(&value) {
+                let what = format!("{value} is not between {least} and {most}");
+                found.push(KeyError::value(&["loop_guard", key], &what, "leave it out for the value of the preset"));
+            }
         }
         let (window_calls, calls_min) = (limits.window_calls, limits.window_calls_min());
         if window_calls < calls_min {

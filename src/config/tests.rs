@@ -532,6 +532,10 @@ cascade_warning_calls = 5
 cascade_critical_calls = 7
 known_failure_calls = 2
 compaction_calls = 4
+ping_pong_calls = 5
+churn_variant_calls = 4
+cycle_calls_max = 5
+near_percent = 20
 pollers = ["builds.*"]
 [loop_guard.detectors]
 generic_repeat = false
@@ -550,6 +554,7 @@ compaction_loop = false
 default = "always"
 rules = [{ mode = "ask", when = { skills = ["mail.*"] }, effects = ["once"], external = true }]
 after_untrusted = "always"
+reads_after_untrusted = "ask"
 untrusted = ["tasks.*"]
 trusted = ["mcp.git.*"]
 expires_ms = 2000

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     bad_models::{ask, server_with},
     command_line::annie,
-    egress::{Site, page, refusal},
+    egress::{Site, page, refusal, response},
     scripts::is_sandboxed,
 };
 use crate::{server::Server, world::eventually};
@@ -152,6 +152,58 @@ async fn refused_page_is_requested_once_and_the_model_learns_of_a_skill_that_exi
     let shown: Vec<String> = model.requests().iter().map(last).collect();
     assert!(shown[1].contains("Use video.cache for this instead."), "{}", shown[1]);
     assert!(!shown[1].contains("video.gone"), "a skill that does not exist is not named: {}", shown[1]);
+}
+
+/// A model that goes on with the same address until a text that it reads names a skill to use, and, if it is stubborn, until it is
+/// refused as well.
+async fn led(url: String, stubborn: bool) -> FakeModelServer {
+    FakeModelServer::start(move |seen| {
+        let shown: String = seen.messages().iter().map(|message| message["content"].to_string()).collect();
+        let last = last(seen);
+        if last.contains("the whole talk") {
+            return Reply::says("It is about the whole talk.");
+        }
+        if let Some(found) = last.split("http://").nth(1).filter(|_| last.contains("Results of a web search")) {
+            let address = found.split(['\\', ' ', '"']).next().unwrap_or_default();
+            return use_skill("web.fetch", &format!("http://{address}"));
+        }
+        let is_led = shown.contains("Use web.search for this instead.") && (!stubborn || last.contains("[blocked]"));
+        match is_led {
+            true => Reply::calls([("use_skill", json!({"skill": "web.search", "arguments": {"query": "that talk"}}))]),
+            false => use_skill("web.fetch", &url),
+        }
+    })
+    .await
+}
+
+/// With a search engine and nothing else set: the alternatives are those of the shipped skill files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_page_leads_to_the_alternative_of_the_shipped_skill_file_and_to_an_answer() {
+    for (stubborn, mode_rounds) in [(false, 4), (true, 5)] {
+        let own = std::sync::Arc::new(std::sync::OnceLock::new());
+        let known = own.clone();
+        let site = Site::start(move |path| match path {
+            "/transcript" => page("<p>the whole talk</p>"),
+            _ if path.starts_with("/search") => {
+                let url: &String = known.get().expect("the site has begun");
+                let found = json!({"title": "That talk", "url": url, "content": "With its text."});
+                let body = json!({"results": [found]}).to_string();
+                response("200 OK", "content-type: application/json\r\n", body.as_bytes())
+            }
+            _ => refusal(403),
+        })
+        .await;
+        own.set(site.url("/transcript")).expect("set once");
+        let model = led(site.url("/watch?v=1"), stubborn).await;
+        let more = format!("[web_search]\nkind = \"searxng\"\nurl = {:?}\n", site.url("/search"));
+        let (_folder, server) = server_with(&model, &settings(&site, &more)).await;
+        let sent = ask(&server, "Summarise that video").await;
+        assert_eq!(sent["answer"], "It is about the whole talk.", "{sent}");
+        let watched = site.heads().iter().filter(|head| head.starts_with("get /watch")).count();
+        assert_eq!((watched, model.request_count()), (1, mode_rounds), "at most one round was wasted");
+        let decided = decisions(&log(&server, &sent).await);
+        assert_eq!(decided, ["replan: use_alternative_skill after web.fetch"], "stubborn: {stubborn}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,6 +18,7 @@ case "$question" in
     *milk*) echo '{"do": "replace", "arguments": {"title": "oat milk"}}' ;;
     *rum*) echo 'Not for children.' >&2; exit 2 ;;
     *slow*) sleep 30 ;;
+    *flood*) printf '{"do": "continue"%20000s}' '' ;;
     *) echo 'half an ans'; exit 7 ;;
 esac
 "#;
@@ -120,14 +121,14 @@ async fn hook_program_that_fails_or_is_late_refuses_or_lets_through_as_configure
             format!("on_failure = \"{on_failure}\"\nanswer_ms_max = 1000\nwhen = {{ skills = [\"tasks.create\"] }}");
         let config = format!("mode = \"single_loop\"\n{}", hook(work.path(), "flaky", "before_skill", &more));
         let (_folder, server) = server_with(&model, &config).await;
-        for title in ["bread", "slow"] {
+        for title in ["bread", "slow", "flood"] {
             ask(&server, &format!("Remind me to buy {title}")).await;
             let seen = last_seen(&model);
             assert_eq!(seen.starts_with("[refused]"), !is_created, "{title}: {seen}");
             assert_eq!(seen.contains("Created task"), is_created, "{title}: {seen}");
         }
         let metrics = metrics(&server).await;
-        assert!(metrics.contains("annie_hook_failures_total{hook=\"flaky\"} 2"), "{metrics}");
+        assert!(metrics.contains("annie_hook_failures_total{hook=\"flaky\"} 3"), "{metrics}");
     }
 }
 

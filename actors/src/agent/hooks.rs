@@ -133,14 +133,15 @@ pub(super) fn skill_context<'a>(
 pub(super) fn approval_mode(wiring: &Wiring, view: AgentView<'_>, at: &HookContext<'_>) -> ApprovalMode {
     let policy = wiring.hooks.approval();
     let HookSubject::Skill(planned) = at.subject else { return policy.mode(at) };
-    let after_untrusted = untrusted_origin(wiring, view, planned).map_or(ApprovalMode::Off, |_| policy.untrusted.mode);
+    let after_untrusted =
+        untrusted_origin(wiring, view, planned).map_or(ApprovalMode::Off, |_| policy.untrusted.mode_of(planned));
     policy.mode(at).max(after_untrusted)
 }
 
-/// The untrusted text that the agent has read before it requests this effect outside, by its origin.
+/// The untrusted text that the agent has read before it requests this call, by its origin, if the call waits for that.
 fn untrusted_origin<'a>(wiring: &Wiring, view: AgentView<'a>, planned: &PlannedSkill) -> Option<&'a str> {
     let policy = &wiring.hooks.approval().untrusted;
-    if policy.mode == ApprovalMode::Off || !planned.external {
+    if policy.mode_of(planned) == ApprovalMode::Off {
         return None;
     }
     policy.origin(planned, view.origins(), &wiring.catalog.skills())

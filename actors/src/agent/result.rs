@@ -6,7 +6,7 @@ use annie_core::{
     guard::InjectionMode,
     ids::{AgentId, TaskId},
     message::{ModelError, ModelErrorKind, ModelReply},
-    outcome::Outcome,
+    outcome::{Outcome, Status},
     time::Micros,
     turn::{AgentView, DirectiveId},
 };
@@ -143,7 +143,8 @@ pub(crate) fn skill_finished(wiring: &Wiring, view: Option<AgentView<'_>>, done:
             Some(view) => view.check_result(&skill, outcome),
             None => outcome,
         };
-        let (outcome, flagged) = guard_result(wiring, &skill.skill, outcome);
+        let (mut outcome, flagged) = guard_result(wiring, &skill.skill, outcome);
+        outcome.untrusted = untrusted_origin(wiring, &skill.skill, &outcome);
         if !outcome.doubts.is_empty() {
             metrics::counter!("annie_results_flagged_total", "skill" => skill.skill.clone()).increment(1);
         }
@@ -184,6 +185,22 @@ fn guard_result(wiring: &Wiring, skill: &str, mut outcome: Outcome) -> (Outcome,
     }
     outcome.injection = Some(Box::new(injection));
     (outcome, Some(event))
+}
+
+/// The origin of a result's text if an outside party may have written it: the skill, the one that ran in its place, or the origin
+/// of a stored text. Empty if all are trusted.
+fn untrusted_origin(wiring: &Wiring, skill: &str, outcome: &Outcome) -> String {
+    if !matches!(outcome.status, Status::Success | Status::Partial) {
+        return String::new();
+    }
+    let (policy, skills) = (&wiring.hooks.approval().untrusted, wiring.catalog.skills());
+    let instead = outcome.instead.as_ref().map(|instead| instead.skill.as_str());
+    let origins = instead.into_iter().chain([skill]).chain(outcome.origins.iter().map(String::as_str));
+    origins
+        .filter(|origin| origin.contains('.') || *origin != skill)
+        .find(|origin| policy.is_untrusted(origin, &skills))
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// The event of the step that the router decided. It is also counted.

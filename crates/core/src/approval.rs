@@ -175,6 +175,8 @@ impl Default for ApprovalPolicy {
 pub struct UntrustedText {
     /// Whether the calls wait.
     pub mode: ApprovalMode,
+    /// Whether calls wait that only read from other machines: an address may carry data out.
+    pub reads: ApprovalMode,
     /// The skills whose results are untrusted although they do not communicate with systems outside: patterns of names.
     pub also: Vec<String>,
     /// The skills whose results are trusted although they do: patterns of names.
@@ -187,14 +189,23 @@ const OUTSIDE_ORIGINS: [&str; 4] = ["pasted", "client", "operation", FLAGGED];
 
 impl UntrustedText {
     /// The origin for which a call waits: the last one of `origins`, which an agent has read, that is untrusted. `None` if the
-    /// call does not change anything outside, or no origin is untrusted.
+    /// mode of the call is off, or no origin is untrusted.
     #[must_use]
     pub fn origin<'a>(&self, planned: &PlannedSkill, origins: &'a [String], skills: &SkillSet) -> Option<&'a str> {
-        let is_effect_outside = planned.external && planned.effect != Effect::Read;
-        if self.mode == ApprovalMode::Off || !is_effect_outside {
+        if self.mode_of(planned) == ApprovalMode::Off {
             return None;
         }
         origins.iter().rev().map(String::as_str).find(|origin| self.is_untrusted(origin, skills))
+    }
+
+    /// Whether a call waits if its agent has read untrusted text. Off if the call does not reach other machines.
+    #[must_use]
+    pub const fn mode_of(&self, planned: &PlannedSkill) -> ApprovalMode {
+        match (planned.external, planned.effect) {
+            (false, _) => ApprovalMode::Off,
+            (true, Effect::Read) => self.reads,
+            (true, Effect::Idempotent | Effect::Once) => self.mode,
+        }
     }
 
     /// The origins whose text may not become an instruction of the user, such as the message of a schedule: the untrusted ones,

@@ -113,6 +113,10 @@ pub struct Outcome {
     /// these origins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<String>,
+    /// The origin of the text if an outside party may have written it, by the operator's rules when the result was recorded. Empty if
+    /// the text is trusted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub untrusted: String,
 }
 
 /// One request that the egress client sent. It has no path, no query and no headers, because these may contain secrets.
@@ -180,6 +184,7 @@ impl Outcome {
             injection: None,
             pause_s: None,
             origins: Vec::new(),
+            untrusted: String::new(),
         }
     }
 

@@ -97,6 +97,14 @@ pub enum SkillError {
     /// The skills folder cannot be watched.
     #[error("cannot watch the skills folder: {0}")]
     Watch(String),
+    /// An error whose text names stored texts, which others may have written.
+    #[error("{error}")]
+    Naming {
+        /// The error.
+        error: Box<Self>,
+        /// The origins of the texts.
+        origins: Vec<String>,
+    },
 }
 
 impl SkillError {
@@ -106,6 +114,11 @@ impl SkillError {
 
     pub(crate) fn not_found(what: impl Into<String>) -> Self {
         Self::NotFound { what: what.into(), near: Vec::new() }
+    }
+
+    /// The error with the origins of the stored texts that it names.
+    pub(crate) fn naming(self, origins: Vec<String>) -> Self {
+        if origins.is_empty() { self } else { Self::Naming { error: Box::new(self), origins } }
     }
 
     pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Self {
@@ -138,6 +151,7 @@ impl SkillError {
             Self::AwaitsApproval(_) => Outcome::blocked("awaiting_approval", message),
             Self::SandboxMissing(_) => Outcome::blocked("sandbox_unavailable", message),
             Self::Setup { .. } | Self::Watch(_) => Outcome::transient("io", message),
+            Self::Naming { error, origins } => error.into_outcome(spec).with_origins(origins),
         }
     }
 }

@@ -301,13 +301,16 @@ fn context_head(facts: &PromptFacts) -> String {
     text
 }
 
-/// What a sub-agent knows about the turn besides its mission: the time and the channel.
+/// What a sub-agent knows about the turn besides its mission: the time, the channel and the tone.
 #[must_use]
 pub fn agent_context(facts: &PromptFacts) -> Option<String> {
     (!facts.local_now.is_empty()).then(|| {
         let mut text = format!("[Context]\nLocal time: {}", facts.local_now);
         if !facts.channel.is_empty() {
             let _ = write!(text, "\nChannel: {}", facts.channel);
+        }
+        if !facts.tone.is_empty() {
+            let _ = write!(text, "\n{}", facts.tone);
         }
         text + "\n[/Context]"
     })

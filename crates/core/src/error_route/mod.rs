@@ -81,6 +81,16 @@ impl Granted<'_> {
         }
         found
     }
+
+    /// The skill that carries out a step after a failure of another skill: it exists, the agent may run it, it only reads, and it has
+    /// not failed.
+    fn helper(&self, step: Step, failed: &str) -> Option<&str> {
+        let is_outside = self.skills.get(failed).is_some_and(|spec| spec.external);
+        step.helpers(is_outside).iter().find_map(|name| {
+            let spec = self.skills.get(name).filter(|spec| spec.name != failed && spec.effect == Effect::Read)?;
+            ((self.may_run)(spec) && !(self.has_failed)(&spec.name)).then_some(spec.name.as_str())
+        })
+    }
 }
 
 /// The decision about a failure; `None` if the run did not fail.
@@ -111,7 +121,7 @@ pub fn route(rules: &ErrorRules, failure: &Failure<'_>, granted: Option<&Granted
     let hint = match failure.outcome.status {
         Status::Unknown => String::new(),
         Status::ErrorBlocked => BLOCKED.to_owned(),
-        _ => step.hint(kind, &skills),
+        _ => step.hint(kind, &skills, granted.and_then(|granted| granted.helper(step, failure.skill))),
     };
     Some(Routed { kind, before: failure.before, step, hint, skills, left })
 }

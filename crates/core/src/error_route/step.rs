@@ -132,8 +132,51 @@ impl Step {
         }
     }
 
-    /// What the model is told. Empty if the error itself says what to do.
-    pub(super) fn hint(self, kind: ErrorKind, skills: &[String]) -> String {
+    /// The skills that carry out a step which is no call of the failed skill, the best one first. `is_outside` says that the failed
+    /// skill reaches other machines.
+    pub(super) const fn helpers(self, is_outside: bool) -> &'static [&'static str] {
+        match self {
+            Self::OtherAddress | Self::FindAddress if is_outside => &["web.search"],
+            Self::OtherSource if is_outside => &["web.search", "notes.search", "files.search"],
+            Self::OtherSource => &["notes.search", "memory.search", "files.search", "tasks.search"],
+            Self::OtherForm => &["python.run"],
+            Self::Retry
+            | Self::BackOff
+            | Self::OtherAddress
+            | Self::OtherSkill
+            | Self::FindAddress
+            | Self::Raw
+            | Self::Broaden
+            | Self::Correct
+            | Self::Simpler
+            | Self::Report => &[],
+        }
+    }
+
+    /// What the model is told if a skill that the agent may run carries out the step; `None` for other steps.
+    fn hint_with(self, helper: &str) -> Option<String> {
+        Some(match self {
+            Self::OtherAddress => format!("Look for another address of the same thing with {helper}."),
+            Self::FindAddress => format!("Look for the right address with {helper} first."),
+            Self::OtherSource => format!("Look in another place, with {helper}."),
+            Self::OtherForm => format!("Ask for it in another form, or read it with {helper}."),
+            Self::Retry
+            | Self::BackOff
+            | Self::OtherSkill
+            | Self::Raw
+            | Self::Broaden
+            | Self::Correct
+            | Self::Simpler
+            | Self::Report => return None,
+        })
+    }
+
+    /// What the model is told. Empty if the error itself says what to do. `helper` is a skill that carries out the step, if the agent
+    /// may run one.
+    pub(super) fn hint(self, kind: ErrorKind, skills: &[String], helper: Option<&str>) -> String {
+        if let Some(hint) = helper.and_then(|helper| self.hint_with(helper)) {
+            return hint;
+        }
         let text = match self {
             Self::Retry => "Try it once more.",
             Self::BackOff => "Do something else first, then try it once more.",

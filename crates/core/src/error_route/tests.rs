@@ -88,6 +88,57 @@ fn router_names_only_alternatives_that_exist_are_granted_and_have_not_failed() {
 }
 
 #[test]
+fn router_hint_names_a_skill_that_exists_is_granted_and_has_not_failed() {
+    let local = |name: &str| SkillSpec { external: false, ..spec(name, &[]) };
+    let all = ["web.fetch", "web.search", "python.run", "notes.search", "memory.search"];
+    let of = |name: &&str| if name.starts_with("web.") { spec(name, &[]) } else { local(name) };
+    let hint = |skill: &str, code: &str, before: u32, known: &[&str], has_failed: &dyn Fn(&str) -> bool| {
+        let skills = SkillSet::new(known.iter().map(of), [], 1);
+        let granted = Granted { skills: &skills, may_run: &|spec| spec.name != "memory.search", has_failed };
+        let outcome = Outcome::permanent(code, "no");
+        route(&ErrorRules::default(), &Failure { skill, outcome: &outcome, before }, Some(&granted))
+            .expect("it failed")
+            .hint
+    };
+    for (skill, code, before, with, without) in [
+        (
+            "web.fetch",
+            "site_403",
+            0,
+            "Look for another address of the same thing with web.search.",
+            "Try another address for the same thing.",
+        ),
+        (
+            "web.fetch",
+            "site_403",
+            1,
+            "Look in another place, with web.search.",
+            "Work it out in another way, without this source.",
+        ),
+        (
+            "web.fetch",
+            "site_404",
+            0,
+            "Look for the right address with web.search first.",
+            "Look for the right address first.",
+        ),
+        (
+            "web.fetch",
+            "parse_error",
+            0,
+            "Ask for it in another form, or read it with python.run.",
+            "Ask for it in another form.",
+        ),
+        ("notes.search", "empty_result", 1, "Look in another place.", "Look in another place."),
+        ("web.search", "empty_result", 1, "Look in another place, with notes.search.", "Look in another place."),
+    ] {
+        assert_eq!(hint(skill, code, before, &all, &|_| false), with, "{skill} {code}");
+        assert_eq!(hint(skill, code, before, &[skill], &|_| false), without, "{skill} {code}");
+        assert_eq!(hint(skill, code, before, &all, &|_| true), without, "{skill} {code}: what failed is not named");
+    }
+}
+
+#[test]
 fn router_takes_the_chain_of_the_skill_then_of_the_configuration() {
     let outcome = Outcome::permanent("http_404", "no");
     let mut rules = ErrorRules::default();

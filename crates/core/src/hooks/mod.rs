@@ -235,6 +235,7 @@ impl HookSet {
             && self.outside.is_empty()
             && self.approval.is_off()
             && self.approval.untrusted.mode == ApprovalMode::Off
+            && self.approval.untrusted.reads == ApprovalMode::Off
     }
 
     /// The first verdict at this point other than [`HookVerdict::Continue`]. If there is none, but a hook failed whose failures

@@ -3,17 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Call, CallRecord, LoopDetector, LoopGuard, LoopLevel, Verdict,
+    Call, CallRecord, LoopDetector, LoopGuard, LoopGuardLimits, LoopLevel, Verdict,
     sign::{is_near, masked_hash, near_text},
 };
 use crate::error_route::ErrorKind;
-
-/// Two alternating calls are a pattern only after two complete laps.
-pub(super) const PING_PONG_CALLS_MIN: u32 = 4;
-/// Minimum number of calls of each variant for a pattern of argument churn.
-const CHURN_VARIANT_CALLS_MIN: usize = 3;
-/// The numbers of calls of a cycle. Two calls in a cycle are a ping-pong, one is a repetition.
-const CYCLE_CALLS: std::ops::RangeInclusive<usize> = 3..=4;
 
 impl LoopGuard {
     /// The gravest verdict; of equal ones the first.
@@ -148,7 +141,7 @@ impl LoopGuard {
             .map(|(_, r)| r)
             .collect();
         let count = tail.len() + 1;
-        if count < PING_PONG_CALLS_MIN as usize {
+        if count < self.limits.ping_pong_calls as usize {
             return None;
         }
         let text = format!("{} and {} called in turn, {count} times. Neither leads on.", other.name, last.name);
@@ -160,13 +153,14 @@ impl LoopGuard {
         }
     }
 
-    /// The newest calls repeat three or four different calls in the same order, and the next one would continue them.
+    /// The newest calls repeat three or more different calls in the same order, and the next one would continue them.
     fn cycle(&self, call: &Call<'_>) -> Option<Verdict> {
         if !self.limits.detectors.cycle || call.is_poll {
             return None;
         }
         let newest: Vec<&CallRecord> = self.calls.iter().rev().collect();
-        CYCLE_CALLS.filter_map(|period| self.cycle_of(call, &newest, period)).max_by_key(|verdict| verdict.level)
+        let periods = LoopGuardLimits::CYCLE_CALLS_MIN as usize..=self.limits.cycle_calls_max as usize;
+        periods.filter_map(|period| self.cycle_of(call, &newest, period)).max_by_key(|verdict| verdict.level)
     }
 
     fn cycle_of(&self, call: &Call<'_>, newest: &[&CallRecord], period: usize) -> Option<Verdict> {
@@ -222,7 +216,7 @@ impl LoopGuard {
             if *failure.get_or_insert(found) != found {
                 break;
             }
-            if is_near(near, &record.near) {
+            if is_near(near, &record.near, self.limits.near_percent) {
                 newest.get_or_insert(record.is_earlier);
                 near = &record.near;
                 replies.insert((record.is_earlier, record.reply));
@@ -313,7 +307,7 @@ impl LoopGuard {
         let hit = self.limits.detectors.argument_churn
             && count >= self.limits.warning_calls as usize
             && variants.len() >= 2
-            && variants.values().all(|calls| *calls >= CHURN_VARIANT_CALLS_MIN)
+            && variants.values().all(|calls| *calls >= self.limits.churn_variant_calls as usize)
             && variants.contains_key(call.args_hash.as_str());
         hit.then(|| {
             let text = format!(

@@ -25,7 +25,7 @@ pub struct LoopGuardLimits {
     pub near_warning_calls: u32,
     /// Number of nearly equal calls with one result that causes a veto.
     pub near_critical_calls: u32,
-    /// Number of laps of a cycle of three or four calls that causes a warning.
+    /// Number of laps of a cycle of three or more calls that causes a warning.
     pub cycle_warning_laps: u32,
     /// Number of laps of a cycle without progress that causes a veto.
     pub cycle_critical_laps: u32,
@@ -39,6 +39,14 @@ pub struct LoopGuardLimits {
     pub known_failure_calls: u32,
     /// Number of equal calls with one result, directly after the context was shortened, that ends the run.
     pub compaction_calls: u32,
+    /// Number of alternating calls that are a ping-pong at least: two complete laps are four.
+    pub ping_pong_calls: u32,
+    /// Number of calls of each variant that are argument churn at least.
+    pub churn_variant_calls: u32,
+    /// Number of calls of the longest cycle that is looked for, 3 to [`LoopGuardLimits::CYCLE_CALLS_MAX`].
+    pub cycle_calls_max: u32,
+    /// How many of the characters of nearly equal arguments may differ, in percent, 1 to [`LoopGuardLimits::NEAR_PERCENT_MAX`].
+    pub near_percent: u32,
     /// The skills that ask for the state of something that changes elsewhere, as names or as `domain.*`. Their calls are
     /// never judged. Calls of skills with the usual names of such skills, such as `status`, are free as long as their results
     /// change.
@@ -63,7 +71,7 @@ pub struct LoopDetectors {
     pub unknown_tool_repeat: bool,
     /// Repetitions without progress, whatever the other detectors find.
     pub global_circuit_breaker: bool,
-    /// Three or four calls in a cycle with the same results.
+    /// Three or more calls in a cycle with the same results.
     pub cycle: bool,
     /// Nearly equal calls that all fail or find nothing.
     pub near_identical: bool,
@@ -105,6 +113,12 @@ impl Default for LoopGuardLimits {
 impl LoopGuardLimits {
     /// Maximum number of recorded calls.
     pub const WINDOW_CALLS_MAX: u32 = 1_000;
+    /// The shortest cycle, in calls: two calls in a cycle are a ping-pong, one is a repetition.
+    pub const CYCLE_CALLS_MIN: u32 = 3;
+    /// The longest cycle that can be looked for, in calls.
+    pub const CYCLE_CALLS_MAX: u32 = 8;
+    /// The most characters that may differ in nearly equal arguments, in percent.
+    pub const NEAR_PERCENT_MAX: u32 = 50;
 
     /// Preset for short turns: window 20, warning at 3, veto at 5 [S3 4.9].
     #[must_use]
@@ -126,6 +140,10 @@ impl LoopGuardLimits {
             cascade_critical_calls: 8,
             known_failure_calls: 1,
             compaction_calls: 3,
+            ping_pong_calls: 4,
+            churn_variant_calls: 3,
+            cycle_calls_max: 4,
+            near_percent: 10,
             pollers: Vec::new(),
             detectors: LoopDetectors::default(),
         }
@@ -181,7 +199,7 @@ impl LoopGuardLimits {
     /// The shortest window in which every threshold can be reached, in calls.
     #[must_use]
     pub fn window_calls_min(&self) -> u32 {
-        let cycle = self.cycle_critical_laps.saturating_mul(4);
+        let cycle = self.cycle_critical_laps.saturating_mul(self.cycle_calls_max);
         [self.breaker_calls, self.unknown_tool_calls, self.near_critical_calls, self.cascade_critical_calls, cycle]
             .into_iter()
             .fold(0, u32::max)
@@ -212,6 +230,14 @@ impl LoopGuardLimits {
         self.changing_calls = or(self.changing_calls, default.changing_calls);
         self.known_failure_calls = or(self.known_failure_calls, default.known_failure_calls);
         self.compaction_calls = or(self.compaction_calls, default.compaction_calls);
+        self.ping_pong_calls = or(self.ping_pong_calls, default.ping_pong_calls);
+        self.churn_variant_calls = or(self.churn_variant_calls, default.churn_variant_calls);
+        // The window must have room for all laps.
+        let cycle_max =
+            (Self::WINDOW_CALLS_MAX / self.cycle_critical_laps).clamp(Self::CYCLE_CALLS_MIN, Self::CYCLE_CALLS_MAX);
+        self.cycle_calls_max =
+            or(self.cycle_calls_max, default.cycle_calls_max).clamp(Self::CYCLE_CALLS_MIN, cycle_max);
+        self.near_percent = or(self.near_percent, default.near_percent).min(Self::NEAR_PERCENT_MAX);
         self.window_calls = or(self.window_calls, default.window_calls).max(self.window_calls_min());
         self
     }

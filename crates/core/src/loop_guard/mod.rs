@@ -409,10 +409,10 @@ impl LoopGuard {
     pub fn warns_from(&self, detector: LoopDetector) -> Option<usize> {
         let limits = &self.limits;
         let from = match detector {
-            LoopDetector::KnownPollNoProgress | LoopDetector::GenericRepeat | LoopDetector::ArgumentChurn => {
-                limits.warning_calls
-            }
-            LoopDetector::PingPong => limits.warning_calls.max(detect::PING_PONG_CALLS_MIN),
+            LoopDetector::KnownPollNoProgress | LoopDetector::GenericRepeat => limits.warning_calls,
+            // Two variants at least.
+            LoopDetector::ArgumentChurn => limits.warning_calls.max(limits.churn_variant_calls.saturating_mul(2)),
+            LoopDetector::PingPong => limits.warning_calls.max(limits.ping_pong_calls),
             LoopDetector::Cycle => limits.cycle_warning_laps,
             LoopDetector::NearIdentical => limits.near_warning_calls,
             LoopDetector::ErrorCascade => limits.cascade_warning_calls,

@@ -12,8 +12,6 @@ use crate::{outcome::floor_char_boundary, skill::edit_distance};
 const NEAR_BYTES_MAX: usize = 160;
 /// The shortest text of which one character may differ: two short words that differ in a character are two words.
 const NEAR_CHARS_MIN: usize = 4;
-/// One character in this many may differ.
-const NEAR_CHARS_PER_CHANGE: usize = 10;
 /// A number with at least this many digits is an id or a time in seconds, and no count, position or date.
 const ID_DIGITS_MIN: usize = 10;
 /// The shortest hexadecimal id, in bytes, and how many of its characters are decimal digits at least: no word is one.
@@ -86,8 +84,9 @@ pub(super) fn near_text(args: &Value) -> String {
     format!("{}:{texts}", hash16(rest.as_bytes()))
 }
 
-/// Whether two texts of [`near_text`] differ in a few characters at most. Other numbers are other arguments.
-pub(super) fn is_near(a: &str, b: &str) -> bool {
+/// Whether two texts of [`near_text`] differ in one character, or in `percent` of the characters of the shorter one, at most. Other
+/// numbers are other arguments.
+pub(super) fn is_near(a: &str, b: &str, percent: u32) -> bool {
     if a == b {
         return true;
     }
@@ -97,7 +96,7 @@ pub(super) fn is_near(a: &str, b: &str) -> bool {
     if a_rest != b_rest || shorter < NEAR_CHARS_MIN {
         return false;
     }
-    let allowed = (shorter / NEAR_CHARS_PER_CHANGE).max(1);
+    let allowed = (shorter * percent as usize / 100).max(1);
     a_chars.abs_diff(b_chars) <= allowed && edit_distance(a, b) <= allowed
 }
 

@@ -198,7 +198,7 @@ impl<'a> AgentView<'a> {
     pub fn shift_ms(self) -> i64 {
         match self {
             Self::Main { turn, .. } => turn.inbound.mood.map_or(0, |mood| mood.shift_ms()),
-            Self::Sub(_) => 0,
+            Self::Sub(turn) => turn.shift_ms,
         }
     }
 

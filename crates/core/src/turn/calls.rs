@@ -65,6 +65,7 @@ impl OpenCall {
             warning: None,
             hooks: Vec::new(),
             ready: ReadyText::Unwanted,
+            untrusted: String::new(),
         }
     }
 
@@ -85,7 +86,9 @@ impl OpenCall {
     /// Takes the outcome of its skill, and the text that the model sees of it.
     fn end(&mut self, shown: String, outcome: &Outcome) {
         self.result = Some(with_warning(shown, self.warning.as_deref()));
-        self.ready = std::mem::take(&mut self.ready).with(outcome);
+        self.untrusted.clone_from(&outcome.untrusted);
+        let ready = std::mem::take(&mut self.ready);
+        self.ready = ready.with(self.planned().map_or("", |planned| planned.skill.as_str()), outcome);
     }
 
     /// One line for a report.

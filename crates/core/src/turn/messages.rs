@@ -68,10 +68,11 @@ impl AgentRun {
 
     /// Adds the results of calls to the context.
     pub(super) fn push_results(&mut self, calls: &[OpenCall]) {
-        let results = calls.iter().map(|o| (&o.call, o.result.as_deref().unwrap_or_default()));
+        let results = calls.iter().map(|o| (&o.call, o.result.as_deref().unwrap_or_default(), o.untrusted.as_str()));
         if self.is_cmd() || !calls.iter().all(|o| is_sendable(&o.call.name)) {
-            let shown = |(call, text): (&ResolvedCall, &str)| {
-                let framed = self.frames.wrap("result", &[("command", &call.name), ("status", status_of(text))], text);
+            let shown = |(call, text, untrusted): (&ResolvedCall, &str, &str)| {
+                let about = [("command", call.name.as_str()), ("status", status_of(text)), ("untrusted", untrusted)];
+                let framed = self.frames.wrap("result", &about, text);
                 // The kernel's own errors contain the command block that the model should write.
                 // The rest of a result is no text of the kernel.
                 let is_own_text = matches!(call.action, Action::Answer { .. }) && !call.raw.contains(READ_RESULT);
@@ -86,9 +87,9 @@ impl AgentRun {
         } else {
             // A result with the role `tool` needs no frame: the role marks the text as data, and the call id names the
             // call.
-            self.messages.extend(results.map(|(call, text)| Message::Tool {
+            self.messages.extend(results.map(|(call, text, untrusted)| Message::Tool {
                 call_id: call.id.clone(),
-                text: escape(text).into(),
+                text: labelled(text, untrusted),
                 is_error: matches!(status_of(text), "error" | "unknown" | "not_run"),
             }));
         }
@@ -177,6 +178,12 @@ impl AgentRun {
             _ => self.messages.push(Message::user(text)),
         }
     }
+}
+
+/// A result for a message with the role `tool`, with the origin of its text if that is untrusted.
+fn labelled(text: &str, untrusted: &str) -> String {
+    let text = escape(text);
+    if untrusted.is_empty() { text.into() } else { format!("[untrusted: from {untrusted}]\n{text}") }
 }
 
 /// Whether providers accept a tool name as the model wrote it.

@@ -43,12 +43,12 @@ impl ReadyText {
         matches!(self, Self::Unwanted)
     }
 
-    /// The same once the call has this outcome. Anything but a plain success is explained by the model.
-    pub(super) fn with(self, outcome: &Outcome) -> Self {
+    /// The same once the call of this skill has this outcome. Anything but a plain success is explained by the model.
+    pub(super) fn with(self, skill: &str, outcome: &Outcome) -> Self {
         let is_plain = outcome.status == Status::Success
             && outcome.doubts.is_empty()
             && outcome.injection.is_none()
-            && outcome.origins.is_empty()
+            && outcome.origins.iter().all(|origin| origin == skill)
             && outcome.instead.is_none()
             && outcome.skill_change.is_none()
             && !outcome.escalate;

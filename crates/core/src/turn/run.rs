@@ -137,6 +137,9 @@ pub struct OpenCall {
     /// What is known about its text as a part of the answer.
     #[serde(default, skip_serializing_if = "ReadyText::is_unwanted")]
     pub(super) ready: ReadyText,
+    /// The origin of its result if that is untrusted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub untrusted: String,
 }
 
 /// The phase of a run.

@@ -41,6 +41,8 @@ pub struct SubTurn {
     pub limits: TurnLimits,
     /// The turn's class.
     pub priority: Priority,
+    /// How much earlier its rounds stand in the queue because of how the message was spoken, in milliseconds, at most 0.
+    pub shift_ms: i64,
     /// The backends that may run its rounds, the preferred one first.
     pub route: Vec<String>,
     /// The state of its loop.

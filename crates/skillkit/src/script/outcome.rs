@@ -41,6 +41,9 @@ pub(super) fn of(ended: Ended, spec: &SkillSpec, output_bytes_max: usize) -> Res
         }
         Err(Broken::Lost(e)) => broke_off(spec, "program_lost", &format!("could not be waited for: {e}")),
     };
+    // What a program prints may be the words of others, whatever its effect is: the operator's rules name such skills. Skills that only
+    // read have been read anyway.
+    let outcome = if spec.effect == Effect::Read { outcome } else { outcome.with_origins(vec![spec.name.clone()]) };
     Ok(if detail.is_empty() { outcome } else { outcome.with_detail(detail) })
 }
 
@@ -134,8 +137,11 @@ mod tests {
             let of = |how, effect| of(ended(how, ShimReport::Nothing), &spec(effect), 9).unwrap();
             let shown = format!("{how:?}");
             let first = of(how, Effect::Read);
-            assert_eq!((first.status, of(again, Effect::Once).status), (read, once), "{shown}");
+            let second = of(again, Effect::Once);
+            assert_eq!((first.status, second.status), (read, once), "{shown}");
+            assert_eq!(second.origins, ["sums.add"], "{shown}: the text of a program with an effect has an origin");
             assert_eq!(first.error_detail.as_deref(), Some("why"), "{shown}");
+            assert!(first.origins.is_empty(), "{shown}");
         }
     }
 

@@ -12,6 +12,7 @@ use crate::{
     event::{EventBody, HookAnswer, Inbound, PlannedSkill},
     ids::{AgentId, IntentId, TaskId},
     plan::NodeState,
+    schedule::SCHEDULE,
     time::Micros,
     turn::{
         Decision,
@@ -295,5 +296,10 @@ impl Turn {
 fn is_plain(inbound: &Inbound) -> bool {
     let is_request = inbound.stateless || inbound.request.is_some() || inbound.outside_text().is_some();
     let is_later = inbound.not_before.is_some() || !inbound.after.is_empty();
+    // An agent may have written the text of a schedule, of a forked task or of a reminder.
+    let is_of_kernel = inbound.source == SCHEDULE || inbound.is_forked() || inbound.is_reminder();
+    if is_of_kernel || !inbound.origins.is_empty() {
+        return false;
+    }
     !is_request && !is_later && inbound.retry.is_none() && inbound.resumes.is_none()
 }

@@ -71,6 +71,7 @@ impl Conversation {
             is_private: turn.inbound.private,
             limits: turn.limits.clone(),
             priority: turn.inbound.priority,
+            shift_ms: turn.inbound.mood.map_or(0, |mood| mood.shift_ms()),
             route: if backends.is_empty() { turn.route.clone() } else { backends.clone() },
             run: turn.agents.runs.get(agent)?.clone(),
             steering: node.steering.clone(),

@@ -9,6 +9,7 @@ use crate::{
     message::{Finish, ModelReply, ToolCall, Usage},
     outcome::Outcome,
     receipt::Extent,
+    skill::Effect,
     turn::calls::{DONE_ALREADY, IN_DOUBT, REFUSED},
     workflow::{CallWork, Next, StepCall, StepDone, StepOutcome, StepResult, WORKFLOW, WorkflowBefore, WorkflowRun},
 };
@@ -67,8 +68,8 @@ impl AgentRun {
     pub(in crate::turn) fn step_done_before(&mut self, call_id: &str, planned: &PlannedSkill) {
         let Some(run) = &mut self.workflow else { return };
         run.finished_before(call_id, &planned.skill, &planned.arguments);
-        // A text from outside remains one.
-        if planned.external || planned.skill.starts_with("mcp.") {
+        // A text that was read remains one.
+        if planned.effect == Effect::Read || planned.external || planned.skill.starts_with("mcp.") {
             self.provenance.has_read(&planned.skill);
         }
     }

@@ -7,8 +7,9 @@ use super::{
     world::World,
 };
 use crate::{
+    classify::{Emotion, mood},
     context::framed,
-    event::{Mode, ReportStatus},
+    event::{Inbound, Mode, ReportStatus},
     limits::{SubAgentInterface, TurnLimits},
     message::{Finish, Message, ModelErrorKind, ModelReply},
     outcome::Outcome,
@@ -342,4 +343,14 @@ fn agent_is_given_next_alternative_after_each_failure() {
     {
         assert!(shown.contains(&format!("\nNext: {next}")), "{shown}");
     }
+}
+
+#[test]
+fn agent_stands_in_the_queue_where_the_mood_puts_its_turn() {
+    let mood = mood(Emotion::Frustrated, 1.0);
+    assert!(mood.shift_ms() < 0);
+    let mut w = World::new();
+    w.receive(Inbound { mood: Some(mood), ..World::inbound("Find it") });
+    w.replies("", &[dispatch("a", &[]), collect(&["a"])]);
+    assert_eq!(w.sub("a").view().shift_ms(), mood.shift_ms());
 }

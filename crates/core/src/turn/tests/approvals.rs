@@ -9,9 +9,10 @@ use super::{
 };
 use crate::{
     approval::{APPROVAL, ApprovalMode, ApprovalVerdict},
-    event::{AskedHooks, EventBody, HookAnswer, Mode, PlannedSkill, ReportStatus, ResumeCause},
+    event::{AskedHooks, EventBody, HookAnswer, Inbound, Mode, PlannedSkill, ReportStatus, ResumeCause},
     ids::{IntentId, TaskId},
     limits::Deadlines,
+    schedule::SCHEDULE,
     skill::Effect,
     turn::{Approval, ApprovalStep, Directive},
 };
@@ -114,6 +115,21 @@ fn approval_word_decides_only_one_request_that_came_before_it() {
     let no = w.say("No!");
     assert_eq!(w.answer(no), "Not approved: tasks.create. I will not do it.");
     assert_eq!(verdicts(&w), ["approved", "denied"]);
+}
+
+#[test]
+fn approval_is_not_decided_by_a_message_that_the_kernel_sends() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    waiting(&mut w, &["x"], ApprovalMode::Ask);
+    for message in [
+        Inbound { source: SCHEDULE.to_owned(), ..World::inbound("yes") },
+        Inbound { origins: vec!["web.fetch".to_owned()], ..World::inbound("yes") },
+    ] {
+        w.receive(message);
+        assert_eq!((verdicts(&w).len(), open(&w).len()), (0, 1), "no person has said it");
+    }
+    w.say("yes");
+    assert_eq!(verdicts(&w), ["approved"]);
 }
 
 #[test]

@@ -13,6 +13,9 @@ use crate::error::SkillError;
 /// How much of a file is searched for bytes that no text has, in bytes.
 const LOOKED_AT_BYTES_MAX: usize = 8 * 1024;
 
+/// The origin of names in errors: the skill that lists them.
+const LIST: &str = "files.list";
+
 /// A path below an allowed folder.
 pub(super) struct Place {
     pub(super) dir: Dir,
@@ -91,7 +94,9 @@ impl Place {
     pub(super) fn failure(&self, shown: &str, rest: &str, error: io::Error) -> SkillError {
         match error.kind() {
             io::ErrorKind::NotFound => {
-                SkillError::NotFound { what: format!("There is no file or folder {shown}."), near: self.near(rest) }
+                let (what, near) = (format!("There is no file or folder {shown}."), self.near(rest));
+                let origins = if near.is_empty() { Vec::new() } else { vec![LIST.to_owned()] };
+                SkillError::NotFound { what, near }.naming(origins)
             }
             io::ErrorKind::NotADirectory => SkillError::not_found(format!("There is no file or folder {shown}.")),
             io::ErrorKind::PermissionDenied if self.leads_outside(rest) => {

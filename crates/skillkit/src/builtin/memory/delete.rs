@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     brief,
-    data::{self, MemoryQuery},
+    data::{self, Memory, MemoryQuery},
     missing,
 };
 use crate::{
@@ -42,7 +42,12 @@ impl Handler for Delete {
             Choice::Words(words) => match data::written_before(documents, &ctx.call).await? {
                 Some(memory) => memory,
                 None => {
-                    let id = trash::pick(&words, "memory", &candidates(&ctx, &words).await?)?;
+                    let found = candidates(&ctx, &words).await?;
+                    let origins = text::origins_in(found.iter().flat_map(|memory| &memory.statement.tags));
+                    let texts: Vec<(u64, String)> =
+                        found.into_iter().map(|memory| (memory.number, memory.statement.content)).collect();
+                    // An error names the memories.
+                    let id = trash::pick(&words, "memory", &texts).map_err(|error| error.naming(origins))?;
                     data::delete(documents, &ctx.call, id).await?.ok_or_else(|| missing(id))?
                 }
             },
@@ -54,12 +59,12 @@ impl Handler for Delete {
 }
 
 /// The memories that have any of the words.
-async fn candidates(ctx: &Ctx, words: &str) -> Result<Vec<(u64, String)>, SkillError> {
+async fn candidates(ctx: &Ctx, words: &str) -> Result<Vec<Memory>, SkillError> {
     let query = MemoryQuery { text: words.to_owned(), limit: trash::SHOWN_MAX, ..MemoryQuery::default() };
     let found = data::find(&*ctx.tools.documents, &ctx.call.user, query).await?;
     if found.len() == trash::SHOWN_MAX as usize {
         // One that was not read may have all the words too.
         return Err(SkillError::argument("query", "fits too many memories; give the --id that memory.list shows"));
     }
-    Ok(found.into_iter().map(|memory| (memory.number, memory.statement.content)).collect())
+    Ok(found)
 }

@@ -39,9 +39,11 @@ impl Handler for Restore {
                 Some(memory) => memory,
                 None => {
                     let in_trash = data::trashed(documents, &ctx.call.user).await?;
+                    let origins = text::origins_in(in_trash.iter().flat_map(|(memory, _)| &memory.statement.tags));
                     let candidates: Vec<(u64, String)> =
                         in_trash.into_iter().map(|(memory, _)| (memory.number, memory.statement.content)).collect();
-                    let id = trash::pick(&words, "forgotten memory", &candidates)?;
+                    let picked = trash::pick(&words, "forgotten memory", &candidates);
+                    let id = picked.map_err(|error| error.naming(origins))?;
                     data::restore(documents, &ctx.call, id).await?.ok_or_else(|| not_forgotten(id))?
                 }
             },

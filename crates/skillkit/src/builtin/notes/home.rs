@@ -19,6 +19,8 @@ pub(super) const NOTES_MAX: usize = 10_000;
 const LOCK_FOLDER: &str = ".annie";
 /// How many titles an error suggests.
 const NEAR_MAX: usize = 3;
+/// The origin of titles in errors: the skill that lists them.
+pub(super) const LIST: &str = "notes.list";
 
 pub(super) struct Home {
     pub(super) dir: Dir,
@@ -71,13 +73,15 @@ impl Home {
         found.dedup();
         match found.as_slice() {
             [only] => Ok((*only).clone()),
-            [] => Err(SkillError::NotFound {
-                what: format!("There is no note '{}'.", title.trim()),
-                near: near(&paths, &wanted),
-            }),
+            [] => {
+                let (what, near) = (format!("There is no note '{}'.", title.trim()), near(&paths, &wanted));
+                let origins = if near.is_empty() { Vec::new() } else { vec![LIST.to_owned()] };
+                Err(SkillError::NotFound { what, near }.naming(origins))
+            }
             several => {
                 let titles: Vec<&str> = several.iter().map(|p| title_of(p)).collect();
-                Err(SkillError::argument("title", format!("could be several notes: {}", titles.join(", "))))
+                let error = SkillError::argument("title", format!("could be several notes: {}", titles.join(", ")));
+                Err(error.naming(vec![LIST.to_owned()]))
             }
         }
     }

@@ -5,7 +5,12 @@ use annie_core::time::Micros;
 use cap_std::{ambient_authority, fs::Dir};
 use serde::{Deserialize, Serialize};
 
-use super::{Notes, home::Home, journal, name::title_of};
+use super::{
+    Notes,
+    home::{Home, LIST},
+    journal,
+    name::title_of,
+};
 use crate::error::SkillError;
 
 /// Hidden, so that no title can name it.
@@ -97,7 +102,10 @@ pub(super) fn find(home: &Home, title: &str) -> Result<Trashed, SkillError> {
             what: format!("There is no deleted note '{}'.", title.trim()),
             near: vec!["notes.list --deleted".to_owned()],
         }),
-        several => Err(SkillError::argument("title", format!("could be several notes: {}", several.join(", ")))),
+        several => {
+            let error = SkillError::argument("title", format!("could be several notes: {}", several.join(", ")));
+            Err(error.naming(vec![LIST.to_owned()]))
+        }
     }
 }
 

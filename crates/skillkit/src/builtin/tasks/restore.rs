@@ -13,6 +13,7 @@ use super::{
 use crate::{
     error::SkillError,
     handler::{Ctx, Handler, Ran},
+    text,
     trash::{self, Choice},
 };
 
@@ -41,7 +42,9 @@ impl Handler for Restore {
                 Some(todo) => todo,
                 None => {
                     let in_trash = data::trashed(documents, &ctx.call.user).await?;
-                    let id = trash::pick(&words, "deleted task", &candidates(in_trash))?;
+                    let origins = text::origins_in(in_trash.iter().flat_map(|trashed| &trashed.todo.tags));
+                    let picked = trash::pick(&words, "deleted task", &candidates(in_trash));
+                    let id = picked.map_err(|error| error.naming(origins))?;
                     data::restore(documents, &ctx.call, id).await?.ok_or_else(|| not_deleted(id))?
                 }
             },
