@@ -36,6 +36,8 @@ pub enum OrderKind {
     OpenBreaker,
     /// A conversation has no Engine, and its messages fail.
     Quarantine,
+    /// The server accepts no message.
+    Drain,
 }
 
 impl OrderKind {
@@ -47,9 +49,13 @@ impl OrderKind {
             Self::SuspendedConversation => "suspended_conversation",
             Self::OpenBreaker => "open_breaker",
             Self::Quarantine => "quarantine",
+            Self::Drain => "drain",
         }
     }
 }
+
+/// The target of [`OrderKind::Drain`].
+pub(crate) const SERVER: &str = "server";
 
 /// An order in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +89,7 @@ impl Order {
             OrderKind::SuspendedConversation => format!("conversation {target} is suspended"),
             OrderKind::OpenBreaker => format!("the breaker of {target} is held open"),
             OrderKind::Quarantine => format!("conversation {target} is in quarantine"),
+            OrderKind::Drain => "the server is drained".to_owned(),
         };
         format!("{what} by {by} since {at}: {reason}")
     }

@@ -120,6 +120,14 @@ pub enum Command {
     },
     /// List the orders of operators that are in force
     Orders,
+    /// Accept no messages, also after a restart, until `undrain`; accepted work goes on
+    Drain(Because),
+    /// Accept messages again
+    Undrain {
+        /// Why; the record of actions shows it
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
     /// Pause and resume classes of tasks
     Classes {
         /// The subcommand.

@@ -234,6 +234,8 @@ async fn in_site(site: Site, command: Command) -> Result<(), Failure> {
         Command::Breakers { command } => breakers::run(&site, command).await,
         Command::Conversations { command } => conversations::run(&site, command).await,
         Command::Actions(wanted) => orders::actions(&site, wanted).await,
+        Command::Drain(because) => orders::drain(&site, &because).await,
+        Command::Undrain { reason } => orders::undrain(&site, reason.as_deref()).await,
         Command::Orders => orders::orders(&site).await,
         Command::Classes { command } => orders::classes(&site, command).await,
         Command::Log { command } => orders::log(&site, command).await,

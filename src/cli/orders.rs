@@ -115,6 +115,24 @@ pub async fn log(site: &Site, command: LogCommand) -> Result<(), Failure> {
     })
 }
 
+/// `annie drain`
+///
+/// # Errors
+/// If no server runs, or the order is refused.
+pub async fn drain(site: &Site, because: &Because) -> Result<(), Failure> {
+    let client = site.running().await?;
+    give(site, &client, "/api/v1/drain", &with_reason(json!({}), because)).await
+}
+
+/// `annie undrain`
+///
+/// # Errors
+/// If no server runs.
+pub async fn undrain(site: &Site, reason: Option<&str>) -> Result<(), Failure> {
+    let client = site.running().await?;
+    lift(site, &client, "/api/v1/undrain", &json!({"reason": reason}), "the server").await
+}
+
 /// `annie breakers open`
 ///
 /// # Errors

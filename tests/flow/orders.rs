@@ -185,6 +185,33 @@ async fn paused_class_starts_no_round_over_a_restart_and_everything_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn drained_server_accepts_no_message_over_a_restart_until_it_is_undrained() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path();
+    let mut server = Server::start(data, &[], &[]).await;
+    assert_eq!(annie(data, &["drain"], &[]).await.0, 2, "a reason is needed");
+    assert_eq!(post(&server, "/api/v1/drain", json!({"reason": ""})).await.0, 400);
+    let (code, out, _) = annie(data, &["drain", "--reason", "the disk", "--dry-run"], &[]).await;
+    assert!(code == 0 && out.contains("nothing was done"), "{out}");
+    assert_eq!(server.get("/readyz").await.0, 200);
+    let (code, out, err) = annie(data, &["drain", "--reason", "the disk is replaced"], &[]).await;
+    assert!(code == 0 && out.contains("accepts no messages"), "{out} {err}");
+    server.stop().await;
+    let server = server.again(data, &[], &[]).await;
+    let (status, refused) = post(&server, "/api/v1/messages", json!({"text": "hello"})).await;
+    assert!(status == 503 && refused.to_string().contains("drained"), "{status} {refused}");
+    let (status, ready) = server.get("/readyz").await;
+    assert!(status == 503 && ready["problems"].to_string().contains("drained by an operator"), "{ready}");
+    assert!(!ready.to_string().contains("disk"), "the route is public: {ready}");
+    let (_, shown) = server.get("/api/v1/status").await;
+    assert!(shown["warnings"].to_string().contains("the disk is replaced"), "{shown}");
+    let (code, out, err) = annie(data, &["undrain", "--reason", "done"], &[]).await;
+    assert!(code == 0 && out.contains("the server goes on"), "{out} {err}");
+    let (_, sent) = post(&server, "/api/v1/messages?wait=20", json!({"text": "what time is it?"})).await;
+    assert_eq!(sent["status"], "completed", "{sent}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn suspended_conversation_waits_until_it_is_continued() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path();

@@ -255,6 +255,10 @@ impl Kernel {
         if self.draining.load(Relaxed) {
             problems.push("shutting down".to_owned());
         }
+        if self.is_drained() {
+            // This text is public; the status has the operator and the reason.
+            problems.push("drained by an operator".to_owned());
+        }
         if let Some(reason) = self.ended.borrow().clone() {
             problems.push(format!("the root has ended: {reason}"));
         }

@@ -12,7 +12,7 @@ use super::{Kernel, KernelError};
 use crate::{
     conversations::{ConversationsMsg, SupervisionMsg},
     observe::Path,
-    orders::{Order, OrderKind, StandingOrders},
+    orders::{Order, OrderKind, SERVER, StandingOrders},
     scheduler::SchedulerMsg,
     supervise::SupervisorMsg,
 };
@@ -96,6 +96,29 @@ impl Kernel {
         let lifted = self.lift(OrderKind::SuspendedConversation, &id.to_string()).await?;
         self.orders_changed();
         Ok(lifted)
+    }
+
+    /// Whether an operator has drained the server.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.standing_orders().find(OrderKind::Drain, SERVER).is_some()
+    }
+
+    /// Drains the server: it accepts no message of a front end, also after a restart, until this is lifted. Accepted work goes on, and
+    /// so do schedules and reminders.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn drain_by_order(&self, by: &str, reason: &str) -> Result<Order, KernelError> {
+        self.give(OrderKind::Drain, SERVER.to_owned(), by, reason).await
+    }
+
+    /// Accepts messages again. False if the server was not drained.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn end_drain(&self) -> Result<bool, KernelError> {
+        self.lift(OrderKind::Drain, SERVER).await
     }
 
     /// Holds the breaker of a skill open: no call is admitted until the breaker is closed, also after a restart.

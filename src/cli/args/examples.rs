@@ -11,7 +11,7 @@ const CONV: &str = "conv_019a2b3c4d5e";
 
 /// The path of each command, and what follows `annie ` in its example. `TASK` and `CONV` stand for the beginnings of ids, which
 /// commands accept in place of whole ones.
-const EXAMPLES: [(&str, &str); 118] = [
+const EXAMPLES: [(&str, &str); 120] = [
     ("serve", "serve --port 7420"),
     ("chat", "chat --conversation errands"),
     ("actors tree", "actors tree --under /conversations"),
@@ -22,6 +22,8 @@ const EXAMPLES: [(&str, &str); 118] = [
     ("actors reset-budget", "actors reset-budget /infra --reason \"the disk is mended\""),
     ("actions", "actions --under /scheduler --newer-than 2d"),
     ("classes pause", "classes pause low --reason \"the GPU is needed\""),
+    ("drain", "drain --reason \"the disk is replaced\""),
+    ("undrain", "undrain --reason \"done\""),
     ("classes resume", "classes resume low"),
     ("log level", "log level info,annie_actors=debug --reason \"slow turns\""),
     ("audit verify", "audit verify"),

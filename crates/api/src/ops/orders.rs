@@ -37,7 +37,7 @@ use crate::{
 
 /// The operations that give and lift orders.
 pub(super) fn table() -> Vec<Operation> {
-    [classes(), conversations(), others()].into_iter().flatten().collect()
+    [classes(), conversations(), drains(), others()].into_iter().flatten().collect()
 }
 
 fn classes() -> Vec<Operation> {
@@ -112,6 +112,26 @@ fn conversations() -> Vec<Operation> {
     ]
 }
 
+fn drains() -> Vec<Operation> {
+    let about_drain = |Body(asked): &Body<Because>| Subject::of("server").because(&asked.reason).unless(asked.dry_run);
+    let about_end =
+        |Body(asked): &Body<Why>| Subject::of("server").because(asked.reason.as_deref().unwrap_or_default());
+    vec![
+        route(Post, "/api/v1/drain", Scope(OpsControl), recorded("server.drain", about_drain, drain), Given::from)
+            .about("drain", "operations", DRAIN, "drain")
+            .rpc("/annie.v1.Actions/Drain", asked_drain, given),
+        route(Post, "/api/v1/undrain", Scope(OpsControl), recorded("server.undrain", about_end, undrain), |lifted| {
+            Lifted { lifted }
+        })
+        .about("undrain", "operations", "Accept messages again after a drain.", "undrain")
+        .rpc(
+            "/annie.v1.Actions/Undrain",
+            |r: v1::UndrainRequest| Ok(Body(Why { reason: Some(r.reason) })),
+            |lifted| v1::LiftedResponse { lifted },
+        ),
+    ]
+}
+
 fn others() -> Vec<Operation> {
     let about_open = |(Name(skill), Body(asked)): &(Name, Body<Because>)| {
         Subject::of(skill).because(&asked.reason).unless(asked.dry_run)
@@ -158,6 +178,8 @@ const PAUSE: &str = "Pause a class: no further round of it starts, also after a 
                      end normally.";
 const SUSPEND: &str =
     "Suspend a conversation: no further round of its tasks starts, also of later ones, until it is continued.";
+const DRAIN: &str =
+    "Drain the server: it accepts no message, also after a restart, until this is lifted. Accepted work goes on.";
 const QUARANTINE: &str =
     "Put a conversation in quarantine: its open turns fail, and so does each message, until it is resumed.";
 const OPEN: &str =
@@ -174,9 +196,9 @@ pub(super) struct GivenOrder {
 /// An order in force.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct OrderLine {
-    /// `paused_class`, `suspended_conversation`, `open_breaker` or `quarantine`.
+    /// `paused_class`, `suspended_conversation`, `open_breaker`, `quarantine` or `drain`.
     kind: String,
-    /// The class, the conversation or the skill.
+    /// The class, the conversation, the skill, or `server`.
     target: String,
     /// The user, and the public id of the key.
     by: String,
@@ -408,6 +430,26 @@ async fn quarantine(
     }
     let order = call.state.kernel.quarantine_conversation(id, &call.caller.name(), &why).await?;
     Ok(GivenOrder { order: Some(order), effect })
+}
+
+fn asked_drain(asked: v1::DrainRequest) -> Result<Body<Because>, ApiError> {
+    Ok(Body(Because { reason: asked.reason, dry_run: asked.dry_run }))
+}
+
+async fn drain(call: Call, Body(asked): Body<Because>) -> Result<GivenOrder, ApiError> {
+    let why = reason(Some(&asked.reason))?;
+    let effect = "the server accepts no messages until `annie undrain`; accepted work goes on, and so do schedules and \
+                  reminders";
+    let order = match asked.dry_run {
+        true => None,
+        false => Some(call.state.kernel.drain_by_order(&call.caller.name(), &why).await?),
+    };
+    Ok(GivenOrder { order, effect: effect.to_owned() })
+}
+
+async fn undrain(call: Call, Body(asked): Body<Why>) -> Result<bool, ApiError> {
+    optional_reason(asked.reason.as_deref())?;
+    Ok(call.state.kernel.end_drain().await?)
 }
 
 fn asked_open(asked: v1::OpenBreakerRequest) -> Result<(Name, Body<Because>), ApiError> {

@@ -55,6 +55,9 @@ async fn orders_and_actions_are_the_same_over_grpc() {
     let breakers = actors.list_breakers(v1::ListBreakersRequest {}).await.unwrap().into_inner().breakers;
     assert!(breakers.iter().any(|one| one.skill == "test.put" && one.held.contains("not now")), "{breakers:?}");
     actors.reset_breaker(v1::ResetBreakerRequest { skill: "test.put".into() }).await.unwrap();
+    let drain = v1::DrainRequest { reason: why.clone(), dry_run: true };
+    assert!(grpc.drain(drain).await.unwrap().into_inner().effect.contains("accepts no messages"));
+    assert!(!grpc.undrain(v1::UndrainRequest::default()).await.unwrap().into_inner().lifted);
     let budget = v1::ResetBudgetRequest { path: "/infra".into(), incarnation: 0, reason: why.clone() };
     assert!(grpc.reset_budget(budget).await.unwrap().into_inner().restarts_left > 0);
     // The log of the tests is not that of a server.
