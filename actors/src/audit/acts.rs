@@ -240,7 +240,7 @@ impl Kernel {
             match found.first() {
                 Some((number, entry)) if *number == after => {
                     before = (after, digest_of(entry));
-                    found.remove(0);
+                    drop(found.remove(0));
                 }
                 _ => before = (after, String::new()),
             }

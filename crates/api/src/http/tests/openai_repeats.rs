@@ -207,8 +207,8 @@ async fn later_attempt_waits_for_answer_of_first_attempt_and_equal_request_does_
         assert_eq!(received().await, 3);
         // The hanging round is started again.
         let mut open = server.state.kernel.tasks(Scope::Operator, true, Micros(i64::MAX).into(), 9).await.unwrap();
-        let path = format!("/conversations/engine:{}", open.remove(0).conversation);
-        let engine = json!({ "path": path, "reason": "a test", "force": true });
+        let actor = format!("/conversations/engine:{}", open.remove(0).conversation);
+        let engine = json!({ "path": actor, "reason": "a test", "force": true });
         assert_eq!(server.post("/api/v1/actors/kill", engine).await.0, 200);
         let again = post(&server, path, &body, &[(ATTEMPT, "1")]).await.text().await.unwrap();
         assert!(again.contains("answer 3"), "{path}: {again}");
