@@ -16,11 +16,7 @@ mod state;
 mod supervision;
 mod takeover;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use activation::{activate_due, activate_waiting, engine, handle_leave_request, round, stays_active, wake};
 use annie_core::event::ResumeCause;
@@ -50,10 +46,10 @@ impl Node for Conversations {
 
     fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<ConversationsState, NodeError> {
         Ok(ConversationsState {
+            quarantine: wiring.leases.orders().quarantined(),
             wiring,
             children: FixedMap::default(),
             cells: HashMap::new(),
-            quarantine: BTreeMap::new(),
             residency: Residency::default(),
             tasks: Tasks::of(ctx.branch()),
             booted: false,
@@ -202,6 +198,19 @@ async fn supervise(ctx: &Context<Conversations>, state: &mut ConversationsState,
         SupervisionMsg::Fenced { conversation, owner } => takeover::fenced(ctx, state, conversation, owner).await,
         SupervisionMsg::Quarantined { conversation, outcome } => {
             quarantined(ctx, state, conversation, outcome).await;
+        }
+        SupervisionMsg::Quarantine { conversation, user, reply } => {
+            supervision::quarantine_by_order(ctx, state, conversation, user).await;
+            let _ = reply.send(());
+            activate_waiting(ctx, state).await;
+        }
+        SupervisionMsg::ResetBudget { conversation, reply } => {
+            let child = state.children.get_mut(&conversation);
+            let left = child.map(|child| {
+                child.budget.reset();
+                child.budget.left()
+            });
+            let _ = reply.send(left);
         }
         SupervisionMsg::Resume { conversation, reply } => {
             // Open turns that were not failed yet continue.

@@ -10,7 +10,7 @@ use annie_core::{
     turn::Conversation,
 };
 
-use crate::{log_writer::append, scheduler::open_tasks, tasks::caught, wiring::Wiring};
+use crate::{log_writer::append, orders::OrderKind, scheduler::open_tasks, tasks::caught, wiring::Wiring};
 
 /// Events read in one page.
 const PAGE: u32 = 500;
@@ -41,22 +41,17 @@ pub(crate) async fn fail_open_turns(
     let reports =
         reports.map(|(task, agent, report)| NewEvent { at, task, agent, body: EventBody::AgentReported { report } });
     let mut events: Vec<NewEvent> = reports.collect();
+    let (text, detail) = reasons(wiring, conversation);
     let failures = open.iter().filter(|t| t.conversation == conversation).map(|t| NewEvent {
         at,
         task: t.id,
         agent: AgentId::orchestrator(),
         body: EventBody::Failed {
             code: "conversation_quarantined".to_owned(),
-            text: "Annie keeps crashing in this conversation, so it has been quarantined. The operator \
-                       can resume it; a new conversation works."
-                .to_owned(),
-            detail: "the engine used up its restart budget".to_owned(),
+            text: text.clone(),
+            detail: detail.clone(),
             // A stateless caller has received the failure, and would never read the answer to a retry.
-            dead_letter: is_listed.then(|| DeadLetter {
-                tried: vec!["the engine used up its restart budget".to_owned()],
-                since: at,
-                retry_at: None,
-            }),
+            dead_letter: is_listed.then(|| DeadLetter { tried: vec![detail.clone()], since: at, retry_at: None }),
         },
     });
     events.extend(failures);
@@ -65,6 +60,23 @@ pub(crate) async fn fail_open_turns(
     }
     let what = Append { conversation, user: user.clone(), fence: Fence::Owner(claim.epoch), events };
     append(&wiring.log, what).await.map(drop).map_err(|e| e.to_string())
+}
+
+/// What the user reads about the quarantine, and what the operator reads.
+fn reasons(wiring: &Wiring, conversation: ConversationId) -> (String, String) {
+    match wiring.leases.orders().find(OrderKind::Quarantine, &conversation.to_string()) {
+        Some(order) => (
+            "The operator has put this conversation in quarantine. The operator can resume it; a new conversation works."
+                .to_owned(),
+            order.sentence(),
+        ),
+        None => (
+            "Annie keeps crashing in this conversation, so it has been quarantined. The operator can resume it; a new \
+             conversation works."
+                .to_owned(),
+            "the engine used up its restart budget".to_owned(),
+        ),
+    }
 }
 
 /// The agents of the running turns that have not reported, each with the report that is made for it, and whether the

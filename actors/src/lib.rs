@@ -29,6 +29,7 @@ mod notify;
 mod observe;
 mod opening;
 mod operations;
+mod orders;
 mod ownership;
 mod pulse;
 mod reminders;
@@ -49,7 +50,7 @@ mod watchdog;
 mod wiring;
 mod worker;
 
-pub use audit::{AuditPage, BrokenSeal, SealChore};
+pub use audit::{Act, ActFilter, ActRequest, ActsPage, AuditPage, BrokenSeal, SealChore};
 pub use engine::Control;
 pub use erasure::{ErasedUser, ErasureChore, RetentionRules, erase_user};
 pub use extensions::Extensions;
@@ -62,6 +63,7 @@ pub use kernel::{
 };
 pub use node_lease::LeaseLimits;
 pub use observe::{Crash, NodeInfo, OperatedActor, Path};
+pub use orders::{Order, OrderKind};
 pub use pulse::PulseMinute;
 pub use reply_cache::CacheLimits;
 pub use root::StopReason;

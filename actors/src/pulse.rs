@@ -33,6 +33,8 @@ pub struct PulseMinute {
     pub waiting_max: u32,
     /// Actors that were started again after an end.
     pub restarts: u32,
+    /// Tokens of the answers of rounds that ended, reasoning included.
+    pub output_tokens: u64,
     /// The time from the request of a round to its first token that 95 % of the rounds did not exceed, in milliseconds, rounded
     /// up; absent if no round ran.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,13 +50,14 @@ struct Minute {
     /// Tasks that waited at the last change.
     waiting: u32,
     restarts: u32,
+    output_tokens: u64,
     waits: [u32; WAIT_MS.len() + 1],
 }
 
 impl Minute {
     const fn new(number: i64, waiting: u32) -> Self {
         let waits = [0; WAIT_MS.len() + 1];
-        Self { number, turns: 0, failures: 0, waiting_max: waiting, waiting, restarts: 0, waits }
+        Self { number, turns: 0, failures: 0, waiting_max: waiting, waiting, restarts: 0, output_tokens: 0, waits }
     }
 
     fn shown(&self) -> PulseMinute {
@@ -64,6 +67,7 @@ impl Minute {
             failures: self.failures,
             waiting_max: self.waiting_max,
             restarts: self.restarts,
+            output_tokens: self.output_tokens,
             first_token_p95_ms: p95(&self.waits),
         }
     }
@@ -104,6 +108,13 @@ impl Pulse {
     pub fn round_spoke(&self, wait_ms: u64, now: Micros) {
         let class = WAIT_MS.partition_point(|bound| *bound < wait_ms);
         self.count(now, |minute| minute.waits[class] = minute.waits[class].saturating_add(1));
+    }
+
+    /// A round has ended with an answer of this many tokens.
+    pub fn tokens_written(&self, tokens: u64, now: Micros) {
+        if tokens > 0 {
+            self.count(now, |minute| minute.output_tokens = minute.output_tokens.saturating_add(tokens));
+        }
     }
 
     /// An actor was started again.

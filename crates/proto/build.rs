@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "replay",
         "audit",
         "keys",
+        "actions",
         "chaos",
     ]
     .map(|name| format!("annie/v1/{name}.proto"));

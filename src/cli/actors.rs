@@ -8,7 +8,7 @@ use super::{
     console::{clipped, tame},
     failure::Failure,
     listing::Listing,
-    page,
+    orders, page,
     repeated::repeated,
     site::Site,
 };
@@ -56,6 +56,7 @@ pub async fn run(site: &Site, command: Actors) -> Result<(), Failure> {
         Actors::Stop(one) => act(site, &client, "stop", one).await,
         Actors::Kill(one) => act(site, &client, "kill", one).await,
         Actors::Restart(one) => act(site, &client, "restart", one).await,
+        Actors::ResetBudget(asked) => orders::reset_budget(site, &client, &asked).await,
         Actors::Crashes => crashes(site, &client.get(CRASHES.path()).await?),
     }
 }
@@ -108,11 +109,15 @@ async fn show(site: &Site, client: &Client, path: &str) -> Result<(), Failure> {
 }
 
 async fn act(site: &Site, client: &Client, what: &str, one: OneActor) -> Result<(), Failure> {
-    let body =
-        json!({"path": one.path, "incarnation": one.incarnation, "force": one.force, "reason": "the command line"});
+    let body = json!({
+        "path": one.path, "incarnation": one.incarnation, "force": one.force, "reason": one.reason, "dry_run": one.dry_run,
+    });
     let answer = client.post(&format!("/api/v1/actors/{what}"), &body).await?;
     if site.console.is_json() {
         return site.console.json(&answer);
+    }
+    if answer["dry_run"] == true {
+        return site.console.line(&orders::effect(&answer));
     }
     let incarnation = answer["actor"]["incarnation"].as_u64().unwrap_or(0);
     let done = match what {

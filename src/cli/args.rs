@@ -7,6 +7,7 @@ mod doctor;
 mod events;
 mod examples;
 mod migrate;
+mod orders;
 mod own;
 mod replay;
 mod sandbox;
@@ -30,6 +31,7 @@ pub use doctor::*;
 pub use events::*;
 pub use examples::{command_line, parsed};
 pub use migrate::*;
+pub use orders::*;
 pub use own::*;
 pub use replay::*;
 pub use sandbox::*;
@@ -108,11 +110,35 @@ pub enum Command {
         #[command(subcommand)]
         command: Actors,
     },
+    /// List what operators did: what, about what, why, and the result
+    Actions(Actions),
     /// Verify the audit chain and export audit trails
     Audit {
         /// The subcommand.
         #[command(subcommand)]
         command: Audit,
+    },
+    /// List the orders of operators that are in force
+    Orders,
+    /// Accept no messages, also after a restart, until `undrain`; accepted work goes on
+    Drain(Because),
+    /// Accept messages again
+    Undrain {
+        /// Why; the record of actions shows it
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// Pause and resume classes of tasks
+    Classes {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: Classes,
+    },
+    /// The level of the server's log
+    Log {
+        /// The subcommand.
+        #[command(subcommand)]
+        command: LogCommand,
     },
     /// Replay a conversation: its state at an event, differences, and whether all decisions agree
     Replay(Replay),
@@ -426,6 +452,8 @@ pub enum Actors {
     Kill(OneActor),
     /// Stop an actor and start it again
     Restart(OneActor),
+    /// Give a supervisor or an Engine its whole restart budget again
+    ResetBudget(BudgetArgs),
     /// List the last crashes
     Crashes,
 }
@@ -454,9 +482,15 @@ pub struct OneActor {
     /// Only if the actor has this incarnation number, as `tree` shows it
     #[arg(long, value_name = "N")]
     pub incarnation: Option<u64>,
-    /// Allow the root, `/`: the whole server ends with it
+    /// Allow the root, `/`, with which the whole server ends, and to kill or restart whichever incarnation runs
     #[arg(long)]
     pub force: bool,
+    /// Why; the record of actions shows it. Needed to kill and to restart
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Only say what would happen
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// `annie breakers`
@@ -468,6 +502,13 @@ pub enum Breakers {
     Reset {
         /// The skill's name: tasks.create
         skill: String,
+    },
+    /// Hold a skill's breaker open: no call is admitted until `reset`, also after a restart
+    Open {
+        /// The skill's name: tasks.create
+        skill: String,
+        #[command(flatten)]
+        because: Because,
     },
 }
 

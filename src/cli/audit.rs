@@ -55,19 +55,69 @@ async fn verify(site: &Site, head: Option<&str>) -> Result<(), Failure> {
         total += 1;
         broken.push(json!({"number": number, "what": what}));
     }
+    let actions = verified_actions(&client).await?;
+    total += actions.broken_total;
     if site.console.is_json() {
         site.console.json(&json!({
             "seals": seals, "events": events, "erased": erased, "unsealed": unsealed, "broken_total": total,
-            "broken": broken, "last": last,
+            "broken": broken, "last": last, "actions": actions.json(),
         }))?;
     } else {
         site.console.line(&described((seals, events, erased, unsealed), &broken, &last))?;
+        site.console.line(&actions.text())?;
     }
     if total == 0 {
         return Ok(());
     }
-    let what = format!("the stored events differ from what was sealed, in {total} places");
-    Err(Failure::new(Exit::Failure, what).fix("events were changed after they were sealed: compare it with a backup"))
+    let what = format!("the stored events or actions differ from what was sealed, in {total} places");
+    Err(Failure::new(Exit::Failure, what).fix("they were changed after they were sealed: compare it with a backup"))
+}
+
+/// What the verification of the recorded actions found.
+#[derive(Default)]
+struct VerifiedActions {
+    entries: u64,
+    broken_total: u64,
+    broken: Vec<Value>,
+    last: Value,
+}
+
+impl VerifiedActions {
+    fn json(&self) -> Value {
+        let Self { entries, broken_total, broken, last } = self;
+        json!({"entries": entries, "broken_total": broken_total, "broken": broken, "last": last})
+    }
+
+    fn text(&self) -> String {
+        let mut lines = vec![format!("{} entries of operators' actions were verified", self.entries)];
+        let what =
+            |one: &Value| tame(&format!("entry {}: {}", one["number"], one["what"].as_str().unwrap_or_default()));
+        lines.extend(self.broken.iter().map(what));
+        if let Some(digest) = self.last["digest"].as_str() {
+            lines.push(format!("last entry {}:{digest}", self.last["number"]));
+        }
+        lines.join("\n")
+    }
+}
+
+/// Verifies the chain of the recorded actions.
+async fn verified_actions(client: &Client) -> Result<VerifiedActions, Failure> {
+    let (mut found, mut next) = (VerifiedActions::default(), None::<String>);
+    loop {
+        let cursor = next.map(|next| format!("&next={}", encoded(&next))).unwrap_or_default();
+        let page = client.get(&format!("/api/v1/actions/verify?limit={AT_ONCE}{cursor}")).await?;
+        found.entries += page["entries"].as_u64().unwrap_or(0);
+        found.broken_total += page["broken_total"].as_u64().unwrap_or(0);
+        found.broken.extend(page["broken"].as_array().into_iter().flatten().cloned());
+        found.broken.truncate(SHOWN_MAX);
+        if page["last_number"].is_u64() {
+            found.last = json!({"number": page["last_number"], "digest": page["last_digest"]});
+        }
+        next = page["next"].as_str().map(str::to_owned);
+        if next.is_none() {
+            return Ok(found);
+        }
+    }
 }
 
 /// A seal that was noted earlier: its number and its digest.

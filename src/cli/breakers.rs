@@ -8,6 +8,7 @@ use super::{
     console::clipped,
     failure::{Exit, Failure},
     listing::Listing,
+    orders,
     site::Site,
 };
 
@@ -21,6 +22,7 @@ pub(super) const LIST: Listing = Listing {
         ("trips", "trips"),
         ("open since", "opened_at"),
         ("runs", "runs"),
+        ("held", "held"),
     ],
 };
 
@@ -35,6 +37,7 @@ pub async fn run(site: &Site, command: Breakers) -> Result<(), Failure> {
             LIST.print(site, &answer, "no skill was called since the start")
         }
         Breakers::Reset { skill } => reset(site, &skill).await,
+        Breakers::Open { skill, because } => orders::open_breaker(site, &skill, &because).await,
     }
 }
 

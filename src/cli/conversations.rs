@@ -11,7 +11,7 @@ use super::{
     dlq::confirmed,
     failure::{Exit, Failure},
     listing::{Listing, print_object},
-    page, replay,
+    orders, page, replay,
     site::Site,
 };
 use crate::{api::page::Page, ops};
@@ -69,6 +69,13 @@ pub async fn run(site: &Site, command: Conversations) -> Result<(), Failure> {
             print_object(site, &restored, &["id", "title"])
         }
         Conversations::Resume { id } => resume(site, site.conversation(id).await?).await,
+        Conversations::Suspend { id, because } => orders::suspend(site, site.conversation(id).await?, &because).await,
+        Conversations::Continue { id, reason } => {
+            orders::continue_conversation(site, site.conversation(id).await?, reason.as_deref()).await
+        }
+        Conversations::Quarantine { id, because, force } => {
+            orders::quarantine(site, site.conversation(id).await?, &because, force).await
+        }
     }
 }
 

@@ -249,9 +249,13 @@ async fn sealed_secrets(site: &Site, store: &dyn Store) -> Option<Finding> {
     Some(Finding::warning("secrets", what, fix))
 }
 
-/// A warning of a running server. In the public readiness it is a text, and about the notes.
+/// A warning of a running server. In the public readiness it is a text, about the notes or about a paused class.
 fn warned(warning: &Value) -> Option<Finding> {
-    let public = || Some(Warning { about: Feature::Notes, text: warning.as_str()?.to_owned() });
+    let public = || {
+        let text = warning.as_str()?.to_owned();
+        let about = if text.starts_with("class ") { Feature::Orders } else { Feature::Notes };
+        Some(Warning { about, text })
+    };
     let Warning { about, text } = Warning::deserialize(warning).ok().or_else(public)?;
     let (what, fix) = match about {
         Feature::Notes => ("notes", "then start the server again"),
@@ -259,6 +263,9 @@ fn warned(warning: &Value) -> Option<Finding> {
             "extensions",
             "annie actors tree --under /infra/extensions shows its actor; the server's log says why it ends",
         ),
+        Feature::Orders => {
+            ("orders", "`annie orders` lists the orders of operators, and `annie --help` how each is lifted")
+        }
         Feature::Hooks => {
             ("hooks", "the server's log has the reason of each failure; repair the program or the service")
         }

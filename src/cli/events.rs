@@ -25,8 +25,8 @@ pub async fn run(site: &Site, wanted: Events) -> Result<(), Failure> {
     let given = [
         ("kind", wanted.kind),
         ("text", Some(wanted.text.join(" ")).filter(|text| !text.is_empty())),
-        ("from", wanted.newer_than.map(ago)),
-        ("before", wanted.older_than.map(ago)),
+        ("from", wanted.from.or_else(|| wanted.newer_than.map(ago))),
+        ("before", wanted.before.or_else(|| wanted.older_than.map(ago))),
         ("everyone", wanted.everyone.then(|| "true".to_owned())),
         ("cursor", wanted.cursor),
     ];

@@ -25,6 +25,7 @@ pub(super) const LIST: Listing = Listing {
         ("class", "priority"),
         ("position", "position"),
         ("round", "round"),
+        ("done", "percent"),
         ("starts in", "start_in_ms"),
         ("ends within", "ends_in_ms_max"),
         ("message", "title"),
@@ -88,6 +89,7 @@ async fn list(site: &Site, client: &Client) -> Result<(), Failure> {
     LIST.print_with(site, &answer, "no open tasks", |job, key| match key {
         "status" => Some(status(job)),
         "round" => job[key].as_u64().zip(job["rounds_max"].as_u64()).map(|(now, max)| format!("{now} of {max}")),
+        "percent" => job[key].as_u64().map(|percent| format!("{percent} %")),
         "start_in_ms" | "ends_in_ms_max" => job[key].as_u64().map(seconds),
         _ => None,
     })

@@ -117,7 +117,7 @@ mod tests {
     use crate::{
         cli::{
             actors, agents, approvals, breakers, config, conversations, cron, data, dlq, events, has_command, jobs,
-            mcp, operations, reminders, tasks, usage,
+            mcp, operations, orders, reminders, tasks, usage,
         },
         http::document,
     };
@@ -149,6 +149,8 @@ mod tests {
             &jobs::LIST,
             &mcp::LIST,
             &operations::LIST,
+            &orders::ACTIONS,
+            &orders::ORDERS,
             &reminders::LIST,
             &tasks::LIST,
             &usage::LIST,

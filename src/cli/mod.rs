@@ -32,6 +32,7 @@ mod mcp;
 mod migrate;
 mod notices;
 mod operations;
+mod orders;
 mod overview;
 mod own;
 mod page;
@@ -232,6 +233,12 @@ async fn in_site(site: Site, command: Command) -> Result<(), Failure> {
         Command::Actors { command } => actors::run(&site, command).await,
         Command::Breakers { command } => breakers::run(&site, command).await,
         Command::Conversations { command } => conversations::run(&site, command).await,
+        Command::Actions(wanted) => orders::actions(&site, wanted).await,
+        Command::Drain(because) => orders::drain(&site, &because).await,
+        Command::Undrain { reason } => orders::undrain(&site, reason.as_deref()).await,
+        Command::Orders => orders::orders(&site).await,
+        Command::Classes { command } => orders::classes(&site, command).await,
+        Command::Log { command } => orders::log(&site, command).await,
         Command::Audit { command } => audit::run(&site, command).await,
         Command::Replay(options) => replay::run(&site, &options).await,
         Command::Top(options) => top::run(&site, &options).await,

@@ -44,9 +44,13 @@ fn rendered(overview: &Value) -> String {
             shown(most("first_token_p95_ms"), " ms"),
             shown(most("waiting_max"), ""),
             sum("restarts"),
+            sum("output_tokens"),
         ]
     });
-    let table = table(&["from", "turns", "failed", "first token (p95)", "waiting (most)", "restarts"], rows.collect());
+    let table = table(
+        &["from", "turns", "failed", "first token (p95)", "waiting (most)", "restarts", "tokens out"],
+        rows.collect(),
+    );
     format!("{}{note}", table.trim_end())
 }
 

@@ -24,7 +24,7 @@ use crate::{
     auth::Auth,
     boot,
     error::AppError,
-    http, telemetry,
+    http, logging, telemetry,
 };
 
 /// How often the metrics are compacted, in milliseconds. Without it they grow while no client reads them.
@@ -57,7 +57,7 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     assembled.watch_skills();
     assembled.watch_notes();
     let state = state_of(&assembled, auth, config.api.clone(), metrics.clone());
-    let state = state.with_settings(super::config::settings(&site.loaded));
+    let state = state.with_settings(super::config::settings(&site.loaded)).with_log(logging::control());
     let admin = admin.map(|admin| admin.serve(state.clone().of_admin_plane())).transpose();
     let api = Listener::open(&kernel, api, state);
     run_beside(site, &kernel, metrics);

@@ -422,7 +422,7 @@ async fn commands_with_a_server_are_its_clients() {
         assert!(shown.out.contains("answer           "), "{}{}", shown.out, shown.err);
         assert!(at(&["skills", "help", "tasks.create"]).await.out.contains("Usage: tasks.create"));
         assert_eq!(at(&["actors", "show", "/missing"]).await.done.unwrap_err().exit, Exit::NotFound);
-        let killed = at(&["actors", "kill", "/scheduler"]).await;
+        let killed = at(&["actors", "kill", "/scheduler", "--force", "--reason", "a test"]).await;
         assert!(killed.out.starts_with("killed /scheduler"), "{}{}", killed.out, killed.err);
         assert!(at(&["doctor"]).await.out.contains("runs at"));
         let reset = at(&["--json", "breakers", "reset", "tasks.create"]).await;

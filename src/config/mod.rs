@@ -58,6 +58,7 @@ pub use settings::{Client, Config, Data, Limits, Log, LogFormat, Metrics, Person
 pub use show::{Line, lines};
 pub use store::{StoreSettings, Synchronous};
 pub use sub_agent::SubAgent;
+pub(crate) use values::is_log_level;
 pub use web_search::WebSearchSettings;
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ fn value_at<'a>(table: &'a Table, path: &[String]) -> Option<&'a Value> {
 }
 
 /// Whether a text names log levels. A misspelt level would be the name of a module, and nothing else would be logged.
-pub(super) fn is_log_level(text: &str) -> bool {
+pub(crate) fn is_log_level(text: &str) -> bool {
     let is_level = |word: &str| word.trim().parse::<tracing_subscriber::filter::LevelFilter>().is_ok();
     let is_part = |part: &str| part.split_once('=').map_or_else(|| is_level(part), |(_, level)| is_level(level));
     // The brackets of a span may contain a comma.

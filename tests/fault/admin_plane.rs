@@ -66,7 +66,7 @@ async fn admin_plane_answers_and_kills_while_every_worker_thread_is_blocked() {
     .await;
     let (code, out, err) = annie(folder.path(), &["actors", "tree"]);
     assert!(code == 0 && out.contains("scheduler") && err.contains("its admin plane does"), "{out} {err}");
-    let (code, out, err) = annie(folder.path(), &["actors", "kill", "/scheduler"]);
+    let (code, out, err) = annie(folder.path(), &["actors", "kill", "/scheduler", "--force", "--reason", "a test"]);
     assert_eq!(code, 0, "{out} {err}");
     assert!(get(&server.url, "/healthz").await.is_none(), "the worker was blocked all the time");
 

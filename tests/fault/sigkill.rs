@@ -184,7 +184,7 @@ async fn process_whose_root_actor_is_killed_ends_without_waiting_for_open_reques
     let (conversation, _) = send(&server).await.expect("accepted");
     let stream = format!("{}/api/v1/conversations/{conversation}/stream", server.url);
     let waiting = server.http.get(stream).send().await.expect("a stream");
-    let root = json!({"path": "/", "force": true});
+    let root = json!({"path": "/", "force": true, "reason": "a test"});
     // The listener may die before it has sent the answer.
     if let Ok((status, killed)) = server.post("/api/v1/actors/kill", &root).await {
         assert_eq!(status, 200, "{killed}");
@@ -214,7 +214,7 @@ async fn process_whose_root_actor_is_killed_while_it_drains_ends_without_waiting
     let folder = tempfile::tempdir().expect("a folder");
     let patient = [("ANNIE__API__DRAIN_MS_MAX", "600000"), ("ANNIE__API__BODY_MS_MAX", "600000")];
     let mut server = Server::start(folder.path(), &[], &patient).await;
-    let kill_root = json!({"path": "/", "force": true}).to_string();
+    let kill_root = json!({"path": "/", "force": true, "reason": "a test"}).to_string();
     let waiting = request_without_body(&server, "/api/v1/messages", 100).await;
     let mut killing = request_without_body(&server, "/api/v1/actors/kill", kill_root.len()).await;
     server.signal(rustix::process::Signal::TERM);

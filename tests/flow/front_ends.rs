@@ -150,11 +150,12 @@ async fn operator_kill_needs_the_expected_incarnation_and_the_conversation_conti
     let body = json!({"text": "what time is it?", "conversation_key": "k"});
     let (_, sent) = server.post("/api/v1/messages?wait=20", &body).await.expect("answered");
     let path = format!("/conversations/engine:{}", sent["conversation_id"].as_str().expect("an id"));
-    let wrong = json!({"path": path, "incarnation": 999_999});
+    let wrong = json!({"path": path, "incarnation": 999_999, "reason": "a test"});
     assert_eq!(server.post("/api/v1/actors/kill", &wrong).await.expect("answered").0, 409);
     let (code, out, err) = annie(&server, &["actors", "tree"]);
     assert!(code == 0 && out.contains("engine:conv_"), "{out} {err}");
-    let (status, done) = server.post("/api/v1/actors/kill", &json!({"path": path})).await.expect("answered");
+    let kill = json!({"path": path, "reason": "a test", "force": true});
+    let (status, done) = server.post("/api/v1/actors/kill", &kill).await.expect("answered");
     assert_eq!(status, 200, "{done}");
     let body = json!({"text": "and now?  what time is it?", "conversation_key": "k"});
     let (status, sent) = server.post("/api/v1/messages?wait=20", &body).await.expect("answered");

@@ -118,7 +118,8 @@ async fn metrics_of_a_used_server_count_its_work() {
     .await;
     assert_eq!(server.post("/api/v1/messages", &low(2)).await.expect("an answer").0, 429);
     assert_eq!(server.post("/api/v1/gate/release", &json!({ "holder": "ann" })).await.expect("an answer").0, 200);
-    assert_eq!(server.post("/api/v1/actors/kill", &json!({ "path": "/scheduler" })).await.expect("an answer").0, 200);
+    let kill = json!({ "path": "/scheduler", "reason": "a test", "force": true });
+    assert_eq!(server.post("/api/v1/actors/kill", &kill).await.expect("an answer").0, 200);
     let task = first["task_id"].as_str().expect("a task").to_owned();
     eventually("the background task ends", async || {
         (server.get(&format!("/api/v1/tasks/{task}")).await.1["status"] == "completed").then_some(())
@@ -282,7 +283,8 @@ async fn used_server(folder: &std::path::Path) -> Server {
     let gate = json!({ "holder": "ann", "ttl_ms": 60_000 });
     assert_eq!(server.post("/api/v1/gate/hold", &gate).await.expect("an answer").0, 200);
     assert_eq!(server.post("/api/v1/gate/release", &json!({ "holder": "ann" })).await.expect("an answer").0, 200);
-    assert_eq!(server.post("/api/v1/actors/kill", &json!({ "path": "/scheduler" })).await.expect("an answer").0, 200);
+    let kill = json!({ "path": "/scheduler", "reason": "a test", "force": true });
+    assert_eq!(server.post("/api/v1/actors/kill", &kill).await.expect("an answer").0, 200);
     eventually("all of it is counted", async || {
         let now = samples(&server).await;
         let is_sent = sum(&now, "annie_telemetry_spans_total").is_some_and(|spans| spans > 0.0);

@@ -45,6 +45,7 @@ mod notifications;
 mod notified;
 mod openai;
 mod operations;
+mod orders;
 mod plain_texts;
 mod planning;
 mod poisoned;

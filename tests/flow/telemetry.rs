@@ -310,7 +310,8 @@ async fn trace_is_whole_and_sent_once_after_the_engine_was_killed_in_its_turn() 
     let (_, sent) = server.post("/api/v1/messages", &json!({"text": "do it"})).await.expect("an answer");
     model.arrived(2).await;
     let path = format!("/conversations/engine:{}", sent["conversation_id"].as_str().expect("an id"));
-    let (status, killed) = server.post("/api/v1/actors/kill", &json!({"path": path})).await.expect("an answer");
+    let kill = json!({"path": path, "reason": "a test", "force": true});
+    let (status, killed) = server.post("/api/v1/actors/kill", &kill).await.expect("an answer");
     assert_eq!(status, 200, "{killed}");
     let spans = trace_of(&collector, sent["task_id"].as_str().expect("a task")).await;
     assert_one_whole_trace(&collector, &spans);

@@ -106,7 +106,9 @@ async fn voice_task_waits_for_at_most_one_round_and_no_other_task_begins_until_i
         let server = one_slot(folder.path(), &model).await;
         let kill = async || {
             if is_killed {
-                let dead = server.post("/api/v1/actors/kill", &json!({"path": "/scheduler"})).await;
+                let dead = server
+                    .post("/api/v1/actors/kill", &json!({"path": "/scheduler", "reason": "a test", "force": true}))
+                    .await;
                 assert_eq!(dead.expect("answered").0, 200);
             }
         };

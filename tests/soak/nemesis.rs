@@ -297,7 +297,8 @@ impl Nemesis {
     }
 
     async fn kill(&mut self, path: &str) -> bool {
-        let answer = self.site.operate("/api/v1/actors/kill", &json!({"path": path, "reason": "soak"})).await;
+        let kill = json!({"path": path, "reason": "soak", "force": true});
+        let answer = self.site.operate("/api/v1/actors/kill", &kill).await;
         // The kill of a listener also ends the connection that would carry its reply.
         let is_listener = path.starts_with("/listeners");
         let is_done = answer.map_or(is_listener, |(status, _)| status == 200);

@@ -45,6 +45,19 @@ export function relative(at) {
   return word(`${Math.round(away / 86_400_000)} d`);
 }
 
+// The time that a person wrote, in the viewer's zone: "15:02", "15:02:30", "2026-02-18 15:02". A time of day without a date is that
+// of `near`. Null if the text is no time.
+export function moment(text, near = new Date()) {
+  const found = /^\s*(?:(\d{4})-(\d{1,2})-(\d{1,2})[ T]+)?(\d{1,2}):(\d{2})(?::(\d{2}))?\s*$/.exec(text);
+  if (!found) return null;
+  const [, year, month, day, hour, minute, second = "0"] = found;
+  if (hour > 23 || minute > 59 || second > 59) return null;
+  const date = year ? new Date(Number(year), Number(month) - 1, Number(day)) : new Date(toDate(near));
+  if (year && date.getDate() !== Number(day)) return null;
+  date.setHours(Number(hour), Number(minute), Number(second), 0);
+  return date;
+}
+
 export const exactTime = (at) => exact.format(toDate(at));
 export const clockTime = (at) => clock.format(toDate(at));
 

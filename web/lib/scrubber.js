@@ -7,7 +7,7 @@ import { isFailure } from "./story.js";
 
 const BINS = 120;
 
-export function scrubber({ onSeek, onLive }) {
+export function scrubber({ onSeek, onLive, onTime }) {
   let events = [], at = 0, first = 0, last = 0, speed = 1, timer = 0, isLive = true;
   const strip = svg("svg", { viewBox: `0 0 ${BINS} 24`, preserveAspectRatio: "none", "aria-hidden": "true" });
   const handle = h("div.scrubhandle");
@@ -21,7 +21,7 @@ export function scrubber({ onSeek, onLive }) {
   } } }, "×1");
   const liveButton = h("button.btn.small", { type: "button", on: { click: () => (stop(), (isLive = true), onLive(), draw()) } }, "Live");
   const el = h("div.scrubber.panel", { role: "group", aria: { label: "Time travel" } }, button("prev", "Previous event", () => step(-1)), playButton, button("next", "Next event", () => step(1)), speedButton,
-    h("button.btn.small", { type: "button", on: { click: nextFailure } }, icon("bad"), "Next failure"), track, where, liveButton);
+    h("button.btn.small", { type: "button", on: { click: nextFailure } }, icon("bad"), "Next failure"), onTime ? h("button.btn.small", { type: "button", on: { click: () => (stop(), onTime()) } }, icon("clock"), "Go to time") : null, track, where, liveButton);
 
   const eventAt = (seq) => events.find((event) => event.seq >= seq) ?? events.at(-1);
   function seek(seq) {
@@ -104,7 +104,7 @@ export function scrubber({ onSeek, onLive }) {
   }
 
   return {
-    el, stop,
+    el, stop, seek,
     set(list, seq, live) {
       events = list;
       first = list[0]?.seq ?? 0;

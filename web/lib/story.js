@@ -92,18 +92,12 @@ function fold(turn, event, story) {
     case "model_replied": {
       const start = turn.lastAt.get(`began:${agent}`) ?? turn.lastAt.get(agent) ?? turn.startedAt ?? turn.at;
       turn.lastAt.delete(`began:${agent}`);
+      closeCalls(turn, agent, at);
       const round = { agent, number: event.round, start, end: at, waitedMs: event.waited_ms ?? 0, prefillMs: event.prefill_ms ?? 0, model: event.model, backend: event.backend, usage: event.usage ?? {}, text: event.text, calls: event.calls ?? [], finish: event.finish, judged: event.judged, seq: event.seq, event };
       turn.rounds.push(round);
       if (agent === MAIN) turn.draft = null;
       turn.state = "running";
-      for (const call of round.calls) {
-        const action = call.action ?? {};
-        if (action.action === "dispatch") {
-          Object.assign(agentOf(turn, action.agent), { mission: action.mission, label: action.options?.label ?? "", depends: action.depends_on ?? [], skills: action.skills ?? [], plannedAt: at, maxCalls: action.max_tool_calls });
-        } else if (action.action === "skill") {
-          turn.skills.set(action.intent, { intent: action.intent, skill: action.skill, agent, arguments: action.arguments, effect: action.effect, external: action.external, plannedAt: at, startedAt: null, endedAt: null, outcome: null, raw: call.raw, seq: event.seq });
-        }
-      }
+      planCalls(turn, agent, round, event);
       turn.lastAt.set(agent, at);
       break;
     }
@@ -137,6 +131,7 @@ function fold(turn, event, story) {
       turn.notes.push({ kind: "cancel", at, text: `${event.by} asked ${agent} to stop${event.reason ? `: ${event.reason}` : ""}.` });
       break;
     case "agent_reported":
+      closeCalls(turn, agent, at);
       Object.assign(agentOf(turn, agent), { state: event.report.status, endedAt: at, report: event.report });
       turn.lastAt.set(MAIN, at);
       break;
@@ -187,7 +182,64 @@ function fold(turn, event, story) {
     turn.state = event.kind;
     turn.draft = null;
     turn.endedAt = at;
-    for (const one of turn.agents.values()) if (!one.endedAt && one.state !== "planned") one.endedAt = at;
+    endOpenWork(turn, at);
+  }
+}
+
+// The calls of a reply. A call that a policy of the kernel refused never runs: its result is the text of the refusal.
+function planCalls(turn, agent, round, event) {
+  const at = event.at;
+  const verdictOf = (call) => (event.judged?.verdicts ?? []).find((one) => one.call_id === call.id && one.do === "refuse");
+  const dispatched = [];
+  for (const call of round.calls) {
+    const action = call.action ?? {};
+    const refusal = verdictOf(call);
+    if (action.action === "dispatch") {
+      const known = turn.agents.get(action.agent);
+      // A name is accepted once in a turn: a repetition changes nothing about the agent that has it.
+      if (known && known.state !== "refused") continue;
+      const one = Object.assign(agentOf(turn, action.agent), { mission: action.mission, label: action.options?.label ?? "", depends: action.depends_on ?? [], skills: action.skills ?? [], plannedAt: at, endedAt: null, state: "planned", refusal: "", maxCalls: action.max_tool_calls });
+      if (refusal) refuse(one, at, refusal.text);
+      else dispatched.push(one);
+    } else if (action.action === "skill") {
+      const run = { intent: action.intent, skill: action.skill, agent, arguments: action.arguments, effect: action.effect, external: action.external, plannedAt: at, startedAt: null, endedAt: null, outcome: null, raw: call.raw, seq: event.seq };
+      if (refusal) neverRuns(run, at, refusal.why === "done_already" ? "done_already" : "refused", refusal.text);
+      turn.skills.set(action.intent, run);
+    }
+  }
+  // A dispatch is refused if it needs the result of an agent that was not dispatched, or of one that was refused. Without the
+  // beginning of the turn nothing is known about the agents before.
+  if (!turn.startedAt) return;
+  for (let changed = true; changed;) {
+    changed = false;
+    for (const one of dispatched) {
+      const missing = one.state === "planned" && one.depends.find((id) => !turn.agents.has(id) || turn.agents.get(id).state === "refused");
+      if (missing) {
+        refuse(one, at, `It needs the result of ${missing}, which is no agent of this turn.`);
+        changed = true;
+      }
+    }
+  }
+}
+
+const refuse = (agent, at, why) => Object.assign(agent, { state: "refused", endedAt: at, refusal: why });
+const neverRuns = (run, at, status, why) => Object.assign(run, { endedAt: at, durationMs: 0, startMs: toDate(at).getTime(), outcome: { status, data: why, isNoRun: true } });
+
+// An agent replies again only when all calls of its last reply have results: those that are still open then were never run.
+function closeCalls(turn, agent, at) {
+  for (const run of turn.skills.values()) if (run.agent === agent && !run.outcome && !run.startedAt) neverRuns(run, at, "not_run", "A call before it failed, or its time was up before it began.");
+}
+
+// Nothing of an ended turn is still under way.
+function endOpenWork(turn, at) {
+  for (const one of turn.agents.values()) {
+    if (one.state === "planned") refuse(one, at, "The plan did not accept the dispatch.");
+    else if (!one.endedAt) one.endedAt = at;
+  }
+  for (const run of turn.skills.values()) {
+    if (run.outcome) continue;
+    if (run.startedAt) Object.assign(run, { endedAt: at, durationMs: toDate(at) - toDate(run.startedAt), startMs: toDate(run.startedAt).getTime(), outcome: { status: "unknown", data: "The turn ended before a result was recorded: the call may have taken effect." } });
+    else neverRuns(run, at, "not_run", "The turn ended before it began.");
   }
 }
 
@@ -224,6 +276,6 @@ export const turnMs = (turn, now = Date.now()) => (turn.endedAt ? toDate(turn.en
 export const STATE = {
   queued: ["wait", "Queued"], running: ["accent", "Running"], suspended: ["wait", "Suspended"], deferred: ["wait", "Deferred"], joined: ["idle", "Joined"],
   answered: ["good", "Answered"], completed: ["good", "Done"], failed: ["bad", "Failed"], cancelled: ["idle", "Cancelled"], planned: ["wait", "Planned"], no_action: ["warn", "No action"],
-  timeout: ["bad", "Timed out"], crashed: ["bad", "Crashed"], skipped: ["idle", "Skipped"], refused: ["bad", "Refused"], success: ["good", "Done"], ok: ["good", "Done"],
+  timeout: ["bad", "Timed out"], crashed: ["bad", "Crashed"], skipped: ["idle", "Skipped"], refused: ["bad", "Refused"], not_run: ["idle", "Not run"], done_already: ["idle", "Done before"], success: ["good", "Done"], ok: ["good", "Done"],
 };
 export const stateOf = (word) => STATE[word] ?? [/fail|error|denied|unknown|timeout/.test(word ?? "") ? "bad" : "idle", word ? word[0].toUpperCase() + word.slice(1).replaceAll("_", " ") : "–"];

@@ -6,6 +6,7 @@ import { table } from "../lib/table.js";
 import { drawer, dialog } from "../lib/overlay.js";
 import { ago, duration, num, plural, unit } from "../lib/format.js";
 import { mark, status, jsonView, broken } from "../lib/states.js";
+import { actionsList } from "../lib/actions.js";
 
 // Long ids by their last six characters.
 const briefly = (text) => text.replace(/((?:conv|task|op)_)[0-9a-f]{20,}/g, (whole, kind) => `${kind}…${whole.slice(-6)}`);
@@ -31,12 +32,13 @@ export function mount(root, ctx) {
     watch();
   } } }, icon("bolt"), "Busy only");
   const crashesButton = h("button.btn", { type: "button", on: { click: showFalls } }, icon("skull"), "Crashes");
+  const actionsButton = h("button.btn", { type: "button", on: { click: showActions } }, icon("audit"), "Actions");
 
   const list = table({
     ctx, caption: "Actors", noun: "actor", key: (row) => row.key, cards: true, selectable: false, filterName: "q",
     search: (row) => `${row.path} ${row.kind}`.toLowerCase(),
     empty: { title: "No actor fits", get text() { return busyOnly() ? "Idle actors are hidden while only busy ones are shown." : "No actor has these words in its path."; }, icon: "actors" },
-    toolbar: [busyButton, crashesButton],
+    toolbar: [busyButton, crashesButton, actionsButton],
     onFilter: () => watchSoon(),
     columns: [
       { id: "path", label: "Actor", grow: true, width: "270px", cell: name, sort: (row) => row.path },
@@ -198,6 +200,26 @@ export function mount(root, ctx) {
     }
   }
 
+  // What operators did, also before the last start of the server.
+  async function showActions() {
+    const panel = drawer({ title: "What operators did", label: "actions" });
+    const load = async () => {
+      try {
+        const { actions, next } = await ctx.api.get("/actions", { query: { limit: 100 } });
+        replace(panel.body, actionsList(actions), next ? h("p.dim", "Older ones: ", h("code", `annie actions --next ${next}`)) : null);
+      } catch (error) {
+        replace(panel.body, broken(error, load));
+      }
+    };
+    await load();
+  }
+
+  async function resetBudget(row) {
+    const answer = await dialog({ title: `Reset the restart budget of ${row.path}?`, body: "What fell below it before counts no longer: it may fall as often as after a start before it is given up.", confirm: "Reset budget", reason: "required" });
+    if (!answer) return;
+    await ctx.act(`Reset budget of ${row.path}`, () => ctx.api.post("/actors/reset-budget", { path: row.path, incarnation: row.incarnation, reason: answer.reason }), { done: "The restart budget is whole again" });
+  }
+
   let openTimer = 0;
   const openSoon = () => {
     if (!openTimer) openTimer = setTimeout(() => ((openTimer = 0), drawOpen()), 900);
@@ -218,6 +240,18 @@ export function mount(root, ctx) {
     list.open(keyOf(path));
     replace(handle.body, h("p.dim", "Loading"));
     drawOpen();
+  }
+
+  // The record of actions changes only by actions, so it is read when the actor or its incarnation changes.
+  async function drawActs(mine) {
+    if (mine.actsOf === mine.row.incarnation) return;
+    mine.actsOf = mine.row.incarnation;
+    try {
+      const { actions } = await ctx.api.get("/actions", { query: { under: mine.path, limit: 20 } });
+      if (open === mine) replace(mine.acts, actionsList(actions, { withTarget: actions.some((one) => one.target !== mine.path) }));
+    } catch (error) {
+      if (error.name !== "AbortError" && open === mine) replace(mine.acts, broken(error));
+    }
   }
 
   async function drawOpen() {
@@ -242,9 +276,12 @@ export function mount(root, ctx) {
           h("dt", "Mailbox"), h("dd.tabular", `${num(a.mailbox_depth)} waiting, at most ${num(a.mailbox_depth_high)} so far, limit ${num(a.mailbox_max)}`),
           h("dt", "Handled"), h("dd.tabular", `${plural(a.handled, "message")}, ${num(a.refused)} refused`),
           h("dt", "Busy"), h("dd.tabular", `${duration(a.busy_us / 1000)} in all, ${a.handled ? duration(a.busy_us / 1000 / a.handled) : "–"} a message`)),
+        h("h3", "What operators did to it"), mine.acts ?? (mine.acts = h("div", h("p.dim", "Loading"))),
         h("h3", "Its own view"), state);
+      drawActs(mine);
       mine.handle.setActions([isConversation ? h("a.btn.primary", { href: `#/conversations/${isConversation[1]}` }, "Open the conversation") : null,
         h("button.btn", { type: "button", on: { click: () => operate("restart", a) } }, icon("restart"), "Restart"),
+        ["supervisor", "root", "engine"].includes(a.kind) ? h("button.btn", { type: "button", on: { click: () => resetBudget(a) } }, icon("restart"), "Reset budget") : null,
         h("button.btn", { type: "button", on: { click: () => operate("stop", a) } }, icon("stop"), "Stop"),
         h("button.btn.danger", { type: "button", on: { click: () => operate("kill", a) } }, icon("skull"), "Kill actor")].filter(Boolean));
     } catch (error) {
@@ -260,6 +297,7 @@ export function mount(root, ctx) {
   ctx.commands([
     { title: "Actors: show busy ones only", run: () => busyButton.click() },
     { title: "Actors: crashes", run: showFalls },
+    { title: "Actors: what operators did", run: showActions },
   ]);
   ctx.keys({ b: ["Busy only", () => busyButton.click()] });
   ctx.route.subscribe((now) => select(now.query.sel ?? null));

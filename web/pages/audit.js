@@ -1,12 +1,16 @@
 // Audit: the events of all conversations, searched by kind, text and time.
 
 import { h, replace } from "../lib/dom.js";
-import { ago, plural, shortId } from "../lib/format.js";
-import { jsonView } from "../lib/states.js";
+import { ago, exactTime, moment, num, plural, shortId } from "../lib/format.js";
+import { actionsList } from "../lib/actions.js";
+import { drawer } from "../lib/overlay.js";
+import { broken, jsonView, skeleton, status } from "../lib/states.js";
 import { button, facts, heading, listPage } from "./listing.js";
 import { download } from "./memory.js";
 
 export const KINDS = ["received", "joined", "turn_started", "round_began", "round_not_begun", "model_replied", "model_failed", "interface_changed", "loop_detected", "skill_started", "skill_finished", "agent_started", "agent_reported", "agent_steered", "steering_taken", "agent_stop_requested", "cancel_requested", "decided", "approval_requested", "approval_decided", "results_given", "resumed", "suspended", "continued", "reprioritised", "deadline_passed", "deferred", "retried", "ordered", "dead_letter_due", "dead_letter_moved", "answered", "failed", "cancelled", "copied", "compacted"];
+// How far around a time events are shown, in milliseconds.
+const AROUND_MS = 5 * 60_000;
 const SPANS = [["1", "Last hour"], ["24", "Last 24 hours"], ["168", "Last 7 days"], ["", "Any time"]];
 
 /** One line about an event. */
@@ -38,6 +42,7 @@ export function mount(root, ctx) {
   const kind = h("select", { aria: { label: "Kind" } }, h("option", { value: "" }, "All kinds"), ...KINDS.map((one) => h("option", { value: one }, one)));
   const span = h("select", { aria: { label: "Time" } }, ...SPANS.map(([hours, label]) => h("option", { value: hours }, label)));
   const everyone = h("input", { type: "checkbox" });
+  const at = h("input", { type: "text", placeholder: "At: 15:02", size: 16, value: query().at || "", aria: { label: "At a time, such as 15:02 or 2026-02-18 15:02" } });
   const summary = h("p.dim", { aria: { live: "polite" } });
   const more = h("div", {});
   kind.value = query().kind || "";
@@ -51,6 +56,10 @@ export function mount(root, ctx) {
 
   function asked() {
     const hours = span.value;
+    const middle = moment(at.value);
+    at.setAttribute("aria-invalid", String(Boolean(at.value.trim()) && !middle));
+    span.disabled = Boolean(middle);
+    if (middle) return { kind: kind.value || undefined, text: text.value.trim() || undefined, from: new Date(middle.getTime() - AROUND_MS).toISOString(), before: new Date(middle.getTime() + AROUND_MS + 60_000).toISOString(), everyone: everyone.checked ? true : undefined };
     return { kind: kind.value || undefined, text: text.value.trim() || undefined, from: hours ? new Date(Date.now() - hours * 3600e3).toISOString() : undefined, everyone: everyone.checked ? true : undefined };
   }
 
@@ -70,20 +79,60 @@ export function mount(root, ctx) {
   }
 
   function changed() {
-    ctx.setQuery({ text: text.value.trim() || null, kind: kind.value || null, hours: span.value === "24" ? null : span.value, everyone: everyone.checked ? "1" : null, sel: null });
+    ctx.setQuery({ text: text.value.trim() || null, kind: kind.value || null, hours: span.value === "24" ? null : span.value, at: at.value.trim() || null, everyone: everyone.checked ? "1" : null, sel: null });
     list.reload();
   }
   let typing;
   text.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(changed, 300); });
+  at.addEventListener("change", changed);
   for (const input of [kind, span, everyone]) input.addEventListener("change", changed);
 
   const save = () => ctx.act("Export", async () => download("annie-events.ndjson", rows.map((event) => JSON.stringify(event)).join("\n") + "\n"), { done: `Saved ${rows.length} events` });
+
+  // What operators did, around the chosen time if there is one.
+  async function showActions() {
+    const panel = drawer({ title: "What operators did", label: "actions", body: skeleton(4) });
+    try {
+      const { from, before } = asked();
+      const { actions } = await ctx.api.get("/actions", { query: { from, before, limit: 200 } });
+      replace(panel.body, h("p.dim", from ? `Since ${exactTime(from)}${before ? `, until ${exactTime(before)}` : ""}` : "The newest ones"), actionsList(actions));
+    } catch (error) {
+      if (error.name !== "AbortError") replace(panel.body, broken(error, showActions));
+    }
+  }
+
+  // Computes the seals of all events and the chain of actions again, and says until when they hold.
+  async function verify() {
+    const panel = drawer({ title: "Chain of the audit", label: "verification", body: skeleton(4) });
+    const all = async (path) => {
+      const sum = { entries: 0, seals: 0, events: 0, broken: [], broken_total: 0 };
+      for (let next; ;) {
+        const page = await ctx.api.get(path, { query: { next, limit: 500 } });
+        for (const name of ["entries", "seals", "events", "broken_total"]) sum[name] += page[name] ?? 0;
+        sum.broken.push(...page.broken);
+        Object.assign(sum, { last_at: page.last_at ?? sum.last_at, last_number: page.last_number ?? sum.last_number, last_digest: page.last_digest ?? sum.last_digest, unsealed: page.unsealed ?? sum.unsealed });
+        if (!(next = page.next)) return sum;
+      }
+    };
+    const part = (title, sum, what) => h("section.stack.tight", h("h3", title),
+      sum.broken_total ? status("bad", `${plural(sum.broken_total, "difference")}`) : status("good", sum.last_at ? `Verified until ${exactTime(sum.last_at)}` : "Nothing is sealed yet"),
+      h("p", what), sum.last_digest ? h("p.small.dim.wrap.mono", `${sum.last_number}:${sum.last_digest}`) : null,
+      sum.broken.length ? h("ul.lines", sum.broken.slice(0, 50).map((one) => h("li.wrap", `${one.number}: ${one.what}`))) : null);
+    try {
+      const [events, acts] = await Promise.all([all("/audit/verify"), all("/actions/verify")]);
+      replace(panel.body,
+        part("Events", events, `${num(events.seals)} seals over ${num(events.events)} events. ${events.unsealed ? `${plural(events.unsealed, "newer event has", "newer events have")} no seal yet.` : "All events are sealed."}`),
+        part("Actions of operators", acts, `${plural(acts.entries, "entry", "entries")}, sealed when they are stored.`));
+    } catch (error) {
+      if (error.name !== "AbortError") replace(panel.body, broken(error, verify));
+    }
+  }
 
   const list = listPage(root, ctx, {
     load: () => page(),
     on: [],
     everyMs: 30000,
-    tools: [text, kind, span, ctx.can("admin") ? h("label.check", {}, everyone, " All users") : "", button("Export", save, "quiet")],
+    tools: [text, kind, span, at, ctx.can("admin") ? h("label.check", {}, everyone, " All users") : "", button("Export", save, "quiet"), ctx.can("ops:read") ? button("Actions", showActions, "quiet") : "", ctx.can("ops:read") ? button("Verify chain", verify, "quiet") : ""],
     pick: "Select an event to see all of it.",
     table: {
       caption: "Events",

@@ -3,8 +3,8 @@
 import { h, replace, keyed } from "../lib/dom.js";
 import { icon } from "../lib/icons.js";
 import { table } from "../lib/table.js";
-import { dialog, drawer, toast } from "../lib/overlay.js";
-import { ago, clockTime, duration, num, plural, shortId, exactTime, last6 } from "../lib/format.js";
+import { dialog, drawer, menu, toast } from "../lib/overlay.js";
+import { ago, clockTime, duration, moment, num, plural, shortId, exactTime, last6, toDate } from "../lib/format.js";
 import { empty, jsonView, mark, skeleton, status, broken } from "../lib/states.js";
 import { Story, activity, cost, isFailure, stateOf, turnMs } from "../lib/story.js";
 import { prose } from "../lib/prose.js";
@@ -56,6 +56,7 @@ function many(root, ctx) {
     },
     onOpen: (row) => ctx.go(`#/conversations/${row.id}`),
     toolbar: [
+      h("button.btn", { type: "button", on: { click: () => importFile(ctx) } }, icon("download"), "Import"),
       h("button.btn", { type: "button", on: { click: () => showDeleted(ctx) } }, "Deleted"),
       h("a.btn.primary", { href: "#/chat" }, icon("plus"), "New conversation"),
     ],
@@ -72,6 +73,33 @@ function many(root, ctx) {
     }
   }, { on: ["status"], everyMs: 15_000 });
   return { dispose: () => ((isOver = true), list.destroy()) };
+}
+
+// The lines of an import that are sent at a time, in characters: below the limit of a request.
+const IMPORT_CHARS_MAX = 150_000;
+
+// Begins a new conversation with the history in an exported file. Nothing in it is carried out again.
+function importFile(ctx) {
+  const input = h("input", { type: "file", accept: ".jsonl,.ndjson,application/x-ndjson", aria: { label: "Exported conversation" } });
+  input.addEventListener("change", () => input.files[0] && ctx.act("Import", async () => {
+    const lines = (await input.files[0].text()).split("\n").filter((line) => line.trim());
+    let part = [], size = 0, into;
+    const send = async (isPartial) => {
+      const done = await ctx.api.post("/conversations/import", { lines: part.join("\n"), conversation_id: into, is_partial: isPartial });
+      into = done.conversation_id;
+      part = [];
+      size = 0;
+    };
+    for (const line of lines) {
+      if (part.length && size + line.length > IMPORT_CHARS_MAX) await send(true);
+      part.push(line);
+      size += line.length + 1;
+    }
+    await send(false);
+    ctx.go(`#/conversations/${into}`);
+  }, { done: "The conversation is imported" }));
+  input.click();
+  return input;
 }
 
 // The deleted conversations that can be restored, in a drawer.
@@ -104,7 +132,7 @@ function one(root, ctx, id) {
   const tabs = h("div.tabs", { role: "tablist", aria: { label: "Views" } });
   const body = h("div.stack", { role: "tabpanel", aria: { label: "View" } });
   const side = h("div.stack.side");
-  const time = scrubber({ onSeek: (seq) => ctx.setQuery({ seq }), onLive: () => ctx.setQuery({ seq: null }) });
+  const time = scrubber({ onSeek: (seq) => ctx.setQuery({ seq }), onLive: () => ctx.setQuery({ seq: null }), onTime: goToTime });
   ctx.title(last6(id), crumbs);
   replace(root, tabs, h("div.split.conv", body, side), time.el);
   replace(body, skeleton(8));
@@ -150,8 +178,91 @@ function one(root, ctx, id) {
     ctx.title((first && first.text.startsWith(row?.title ?? "") ? first.text : row?.title) || last6(id), crumbs, [
       h("a.btn.primary", { href: `#/chat/${id}` }, icon("chat"), "Continue in chat"),
       h("button.btn", { type: "button", on: { click: exportEvents } }, icon("download"), "Export"),
+      h("button.btn", { type: "button", aria: { haspopup: "menu" }, on: { click: (event) => menu(event.currentTarget, [
+        { label: "Fork from here", icon: "fork", run: fork },
+        { label: "Compare with another event", icon: "copy", run: compare },
+        { label: "Check the replay", icon: "check", run: checkReplay },
+        { label: "Go to a time", icon: "clock", run: goToTime },
+        { label: "Suspend conversation", icon: "pause", run: suspend },
+        { label: "Continue conversation", icon: "play", run: goOn },
+        ctx.can("ops:control") ? { label: "Put in quarantine", icon: "bad", danger: true, run: quarantine } : null,
+      ]) } }, icon("more"), "More"),
       h("button.btn.danger", { type: "button", on: { click: remove } }, "Delete"),
     ]);
+  }
+
+  // The event at the handle, or the last one.
+  const here = () => Math.min(at() || whole.last, whole.last);
+
+  async function fork() {
+    const seq = here();
+    const answer = await dialog({ title: `Fork from event ${num(seq)}?`, body: "A new conversation begins with this history. No effect of it is repeated, and this conversation stays as it is.", confirm: "Fork conversation" });
+    if (!answer) return;
+    const made = await ctx.act("Fork", () => ctx.api.post(`/conversations/${id}/fork`, { at: seq }), { done: "The copy is open" });
+    if (made) ctx.go(`#/conversations/${made.conversation_id}`);
+  }
+
+  // Folds the stored log again in the core, and compares each decision with what is stored.
+  async function checkReplay() {
+    const panel = drawer({ title: "Replay check", label: "replay check", body: skeleton(4) });
+    try {
+      const { check } = await ctx.api.get(`/conversations/${id}/replay`, { query: { check: true } });
+      const diverged = check.diverged ?? check.divergences?.length ?? 0;
+      replace(panel.body, diverged ? status("bad", `${plural(diverged, "divergence")}`) : status("good", "The log and the core agree"),
+        h("dl.kv", h("dt", "Events"), h("dd.tabular", num(check.events)), h("dt", "Decisions"), h("dd.tabular", num(check.decisions))),
+        diverged ? jsonView(check.divergences, 2) : h("p.dim", "Every decision of the core, computed anew from the stored events, is the stored one."));
+    } catch (error) {
+      if (error.name !== "AbortError") replace(panel.body, broken(error, checkReplay));
+    }
+  }
+
+  // What changed in the state between two events, as the core folds it.
+  async function compare() {
+    const until = here();
+    const answer = await dialog({ title: "Compare the state at two events", confirm: "Compare", fields: [
+      { name: "from", label: "From event", kind: "number", value: Math.max(1, until - 1), required: true, check: wrongSeq },
+      { name: "until", label: "To event", kind: "number", value: until, required: true, check: wrongSeq }] });
+    if (!answer) return;
+    const panel = drawer({ title: `Event ${answer.from} to ${answer.until}`, label: "comparison", body: skeleton(4) });
+    try {
+      const { differences = [] } = await ctx.api.get(`/conversations/${id}/replay`, { query: { from: answer.from, until: answer.until } });
+      const text = (value) => (value === undefined || value === null ? "–" : typeof value === "string" ? value : JSON.stringify(value));
+      replace(panel.body, h("p.dim", differences.length ? plural(differences.length, "difference") : "The state is the same."),
+        h("ul.lines", differences.map((one) => h("li.stack.tight", h("code.wrap", one.path), h("div.wrap.small", h("span.dim", "before "), text(one.before)), h("div.wrap.small", h("span.dim", "after "), text(one.after))))));
+    } catch (error) {
+      if (error.name !== "AbortError") replace(panel.body, broken(error));
+    }
+  }
+  const wrongSeq = (seq) => (Number.isInteger(seq) && seq >= 1 && seq <= whole.last ? "" : `A whole number from 1 to ${whole.last}.`);
+
+  // The last event that was stored by then. What is not loaded is loaded first.
+  async function goToTime() {
+    const near = toDate(eventHere()?.at ?? Date.now());
+    const answer = await dialog({ title: "Go to a time", confirm: "Go to time", fields: [{ name: "time", label: "Time", kind: "text", required: true, placeholder: "15:02", hint: "15:02, or with a date: 2026-02-18 15:02:30. In your time zone.", check: (text) => (moment(text, near) ? "" : "This is no time.") }] });
+    if (!answer) return;
+    let until = moment(answer.time, near).getTime();
+    // A minute means all of it.
+    until += /:\d{2}:\d{2}\s*$/.test(answer.time) ? 999 : 59_999;
+    while (firstLoaded > 0 && whole.events.length && toDate(whole.events[0].at).getTime() > until) await load(Math.max(0, firstLoaded - WINDOW));
+    const found = whole.events.findLast((event) => toDate(event.at).getTime() <= until);
+    if (!found) return toast(`Nothing was stored by then: the first event was at ${exactTime(whole.events[0]?.at)}.`, { kind: "warn" });
+    time.seek(found.seq);
+  }
+  const eventHere = () => whole.events.findLast((event) => event.seq <= here());
+
+  async function suspend() {
+    const answer = await dialog({ title: "Suspend this conversation?", body: "No further round of its tasks starts, also of later messages, until it is continued. A round under way ends normally.", confirm: "Suspend conversation", reason: "required" });
+    if (answer) await ctx.act("Suspend", () => ctx.api.post(`/conversations/${id}/suspend`, { reason: answer.reason }), { done: "The conversation is suspended" });
+  }
+
+  const goOn = () => ctx.act("Continue", async () => {
+    const { lifted } = await ctx.api.post(`/conversations/${id}/continue`, {});
+    if (!lifted) throw Object.assign(new Error("It was not suspended."), { detail: "It was not suspended." });
+  }, { done: "The conversation goes on" });
+
+  async function quarantine() {
+    const answer = await dialog({ title: "Put this conversation in quarantine?", body: "Its open turns fail, and so does each message, until an operator takes it out of quarantine (annie conversations resume).", confirm: "Put in quarantine", danger: true, reason: "required" });
+    if (answer) await ctx.act("Quarantine", () => ctx.api.post(`/conversations/${id}/quarantine`, { reason: answer.reason, force: true }), { done: "The conversation is in quarantine" });
   }
 
   async function remove() {
@@ -176,20 +287,14 @@ function one(root, ctx, id) {
     ctx.go("#/conversations");
   }
 
-  // The whole log, also what this page has not loaded.
+  // The whole log, also what this page has not loaded, as `Import` reads it.
   const exportEvents = () => ctx.act("Export", async () => {
-    const lines = [];
-    for (let after = 0; ;) {
-      const { events: page } = await ctx.api.get(`/conversations/${id}/events`, { query: { after, limit: 500 } });
-      for (const event of page) lines.push(JSON.stringify(event));
-      if (page.length < 500) break;
-      after = page.at(-1).seq;
-    }
-    const link = h("a", { href: URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "application/x-ndjson" })), download: `${id}.ndjson` });
+    const { rows: lines } = await ctx.api.all(`/conversations/${id}/export`, { key: "lines", query: { limit: 500 }, max: Infinity });
+    const link = h("a", { href: URL.createObjectURL(new Blob([lines.map((line) => `${JSON.stringify(line)}\n`).join("")], { type: "application/x-ndjson" })), download: `${id}.ndjson` });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
     return lines.length;
-  }, { done: (count) => `Saved ${count} events` });
+  }, { done: (count) => `Saved ${plural(count, "line")}` });
 
   let frame = 0;
   function heard({ event, data }) {
@@ -320,7 +425,7 @@ function one(root, ctx, id) {
     if (error.name !== "AbortError" && !isOver && !whole.events.length) time.el.hidden = tabs.hidden = true;
     if (error.name !== "AbortError" && !isOver) replace(body, broken(error, () => load().catch((e) => ctx.toast(e.detail, { kind: "bad" }))));
   });
-  ctx.keys({ 1: ["Story", () => ctx.setQuery({ view: null })], 2: ["Waterfall", () => ctx.setQuery({ view: "waterfall" })], 3: ["Events", () => ctx.setQuery({ view: "events" })] });
+  ctx.keys({ 1: ["Story", () => ctx.setQuery({ view: null })], 2: ["Waterfall", () => ctx.setQuery({ view: "waterfall" })], 3: ["Events", () => ctx.setQuery({ view: "events" })], t: ["Go to a time", goToTime] });
   const tick = setInterval(() => !isOver && view() === "waterfall" && whole.running.length && !document.hidden && draw(), 1_000);
   return {
     route: () => whole.events.length && fold(),

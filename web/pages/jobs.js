@@ -1,7 +1,7 @@
 // Jobs: what is being worked on, what waits and why, and what has ended.
 
 import { h } from "../lib/dom.js";
-import { ago, duration, shortId } from "../lib/format.js";
+import { ago, duration, exactTime, shortId } from "../lib/format.js";
 import { dialog } from "../lib/overlay.js";
 import { status } from "../lib/states.js";
 import { button, CLASSES, facts, heading, listPage, tabs } from "./listing.js";
@@ -50,6 +50,7 @@ export function mount(root, ctx) {
 
   function timing(row) {
     if (row.ended_at) return ago(row.ended_at);
+    if (row.deferred_until) return ago(row.deferred_until);
     if (row.running_ms !== undefined) return "for " + duration(row.running_ms);
     if (row.start_in_ms !== undefined) return "in about " + duration(row.start_in_ms);
     return row.suspended_at ? ago(row.suspended_at) : "";
@@ -76,6 +77,7 @@ export function mount(root, ctx) {
         { id: "class", label: "Class", width: "6.5rem", cell: (row) => row.priority, sort: (row) => CLASSES.indexOf(row.priority) },
         { id: "position", label: "Position", num: true, width: "5rem", hideNarrow: true, cell: (row) => (row.position === undefined ? "" : String(row.position)), sort: (row) => row.position ?? 1e9 },
         { id: "round", label: "Round", num: true, width: "5rem", hideNarrow: true, cell: (row) => (row.round === undefined ? "" : row.rounds_max ? `${row.round} of ${row.rounds_max}` : String(row.round)), sort: (row) => row.round ?? 0 },
+        { id: "done", label: "Done", num: true, width: "5rem", hideNarrow: true, cell: (row) => (row.percent === undefined ? "" : `${row.percent} %`), sort: (row) => row.percent ?? -1 },
         { id: "time", label: "Time", num: true, width: "8rem", cell: timing, sort: (row) => (row.ended_at ? Date.parse(row.ended_at) : row.running_ms ?? -(row.start_in_ms ?? 0)) },
       ],
       actions: [
@@ -95,6 +97,9 @@ export function mount(root, ctx) {
         ["Why", row.reason || (row.approval && `${row.approval.skill} needs your approval`)],
         ["Position", row.position],
         ["Round", row.round === undefined ? undefined : row.rounds_max ? `${row.round} of ${row.rounds_max}` : row.round],
+        ["Deferred until", row.deferred_until && h("span", ago(row.deferred_until), h("span.dim", ` (${exactTime(row.deferred_until)})`))],
+        ["Done", row.percent === undefined ? undefined : `${row.percent} % of its rounds, if it uses all of them`],
+        ["Ends", row.ends_in_ms_max === undefined ? undefined : `within ${duration(row.ends_in_ms_max)}, or sooner`],
         ["Next round", row.start_in_ms === undefined ? undefined : "in about " + duration(row.start_in_ms)],
         ["Running for", row.running_ms === undefined ? undefined : duration(row.running_ms)],
         ["Source", row.source],

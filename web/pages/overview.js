@@ -3,7 +3,7 @@
 import { h, svg, replace, keyed, patchText } from "../lib/dom.js";
 import { icon } from "../lib/icons.js";
 import { drawSpark } from "../lib/chart.js";
-import { ago, clockTime, duration, num, plural, shortId, unit } from "../lib/format.js";
+import { ago, clockTime, duration, money, num, percent, plural, shortId, unit } from "../lib/format.js";
 import { mark, status, skeleton, empty } from "../lib/states.js";
 
 export const CLASSES = ["realtime", "high", "normal", "low", "background"];
@@ -14,6 +14,7 @@ const FIGURES = [
   { id: "first", label: "First token, p95", of: (m) => m.first_token_p95_ms ?? null, sum: (list) => { const known = list.filter((m) => m.first_token_p95_ms !== undefined); return known.length ? unit(duration(known.at(-1).first_token_p95_ms)) : "–"; }, kind: "", format: duration },
   { id: "waiting", label: "Waiting now", of: (m) => m.waiting_max, sum: null, kind: "wait" },
   { id: "failures", label: "Failures, 1 h", of: (m) => m.failures, sum: (list) => num(list.reduce((n, m) => n + m.failures, 0)), kind: "bad" },
+  { id: "tokens", label: "Tokens / s", of: (m) => (m.output_tokens ?? 0) / 60, sum: (list) => num(Math.round((list.at(-2)?.output_tokens ?? 0) / 6) / 10), kind: "" },
   { id: "restarts", label: "Restarts, 1 h", of: (m) => m.restarts, sum: (list) => num(list.reduce((n, m) => n + m.restarts, 0)), kind: "bad" },
 ];
 
@@ -25,15 +26,16 @@ export function mount(root, ctx) {
     const label = h("div.figure-label", figure.label);
     return { figure, value, line, label, el: h("div.panel.figure", label, value, line) };
   });
-  const running = h("div.figure-value.tabular", "–");
-  const slots = h("div.figure-bar", { role: "img", aria: { label: "Slots in use" } });
+  const spent = h("div.figure-value.tabular", "–");
+  const spentBar = h("div.spendbar", { role: "img", aria: { label: "No cap on a day" } }, h("i"));
+  const spentNote = h("div.small.dim", "");
   const lanes = h("div.lanes");
   const gate = h("div.gatebar", { hidden: true });
   const backends = h("div.grid");
   const breakers = h("div");
   const recent = h("div");
   replace(root,
-    h("div.figures", figures.map((f) => f.el), h("div.panel.figure", h("div.figure-label", "Running now"), running, slots)),
+    h("div.figures", figures.map((f) => f.el), h("div.panel.figure", h("div.figure-label", "Spend today"), spent, spentBar, spentNote)),
     h("div.split.overview-split",
       h("div.stack.loose",
         h("section.panel", { aria: { label: "Queue" } }, h("div.panel-head", h("h2", "Queue"), h("div.right", h("a.btn.small.quiet", { href: "#/queue" }, "Open the queue", icon("chevron")))), gate, lanes),
@@ -63,12 +65,6 @@ export function mount(root, ctx) {
   ctx.live.on("status", ({ data }) => patchText(waiting, num(data.waiting)));
   ctx.live.on("queue", ({ data }) => {
     drawLanes(lanes, data);
-    const all = data.backends.reduce((n, b) => n + (b.slots ?? 0), 0);
-    replace(running, num(data.running.length), h("span.unit", `of ${num(all)}`));
-    slots.setAttribute("aria-label", `${data.running.length} of ${all} slots in use`);
-    const shown = Math.min(all, 24);
-    if (slots.children.length !== shown) replace(slots, Array.from({ length: shown }, () => h("i")));
-    [...slots.children].forEach((slot, n) => slot.classList.toggle("on", n < Math.min(data.running.length, shown)));
     drawGate(gate, data);
     drawBackends(backends, data);
   });
@@ -79,6 +75,22 @@ export function mount(root, ctx) {
     } catch (error) {
       if (error.name === "AbortError") return;
       replace(breakers, h("p.pad.dim", error.detail));
+    }
+  }, { on: ["status"], everyMs: 15_000 });
+  // Money of one's own rounds on this day in UTC, against the cap on a user's day. A cap changes only with the configuration.
+  let cap;
+  ctx.refresh(async () => {
+    try {
+      cap ??= Number((await ctx.api.get("/settings")).settings.find((one) => one.key === "spend.user_day_usd_max")?.value ?? 0);
+      const { total } = await ctx.api.get("/usage", { query: { from: new Date().toISOString().slice(0, 10), limit: 1 } });
+      patchText(spent, money(total.cost_usd));
+      const share = cap > 0 ? total.cost_usd / cap : 0;
+      spentBar.firstChild.style.width = `${Math.min(100, share * 100)}%`;
+      spentBar.classList.toggle("is-bad", share >= 0.9);
+      spentBar.setAttribute("aria-label", cap > 0 ? `${percent(share)} of the cap of ${money(cap)}` : "No cap on a day");
+      patchText(spentNote, cap > 0 ? `${percent(share)} of ${money(cap)}` : `${num(total.input_tokens + total.output_tokens)} tokens, no cap`);
+    } catch (error) {
+      if (error.name !== "AbortError") patchText(spentNote, error.detail);
     }
   }, { on: ["status"], everyMs: 15_000 });
   ctx.refresh(() => drawRecent(recent, ctx), { on: ["notifications", "status"], everyMs: 15_000 });
@@ -149,7 +161,7 @@ function drawBackends(el, queue) {
 function drawBreakers(el, list) {
   const open = list.filter((b) => b.state && b.state !== "closed");
   if (!open.length) return replace(el, h("p.pad.row", mark("good", "All closed"), h("span.dim", plural(list.length, "skill"), " called since the start")));
-  replace(el, h("ul.lines", open.map((b) => h("li.row", mark(b.state === "open" ? "bad" : "warn", b.state === "open" ? "Open" : "Half open"), h("span.strong.cut", b.skill), h("span.dim.push", plural(b.failures, "failure")), ago(b.opened_at)))));
+  replace(el, h("ul.lines", open.map((b) => h("li.row", mark(b.state === "open" ? "bad" : "warn", b.state === "open" ? "Open" : "Half open"), h("span.strong.cut", b.skill), b.held ? h("span.dim.cut.grow", { title: b.held }, b.held) : h("span.dim.push", plural(b.failures, "failure")), ago(b.opened_at)))));
 }
 
 async function drawRecent(el, ctx) {

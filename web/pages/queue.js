@@ -38,6 +38,7 @@ export function mount(root, ctx) {
       age: { label: "waiting time", kind: "duration", of: (row) => row.waited_ms / 1000 },
     },
     onOpen: (row) => ctx.setQuery({ sel: row.task_id }),
+    toolbar: ctx.can("ops:control") ? [h("button.btn", { type: "button", on: { click: () => pauseClass() } }, icon("pause"), "Pause a class")] : [],
     actions: [
       { id: "class", icon: "up", label: (n) => (n === 1 ? "Change class" : `Change class of ${num(n)} tasks`), run: (rows) => reprioritise(rows) },
       { id: "suspend", icon: "pause", label: (n) => `Suspend ${plural(n, "task")}`, when: (rows) => rows.some((r) => r.state !== "held"), run: (rows) => each(rows.filter((r) => r.state !== "held"), "suspend", "Suspended") },
@@ -45,7 +46,30 @@ export function mount(root, ctx) {
       { id: "cancel", icon: "stop", danger: true, label: (n) => `Cancel ${plural(n, "task")}`, run: (rows) => cancel(rows) },
     ],
   });
-  replace(root, gate, list.el);
+  const orders = h("div.stack.tight");
+  replace(root, gate, orders, list.el);
+
+  // Classes that an operator paused, and what else is stopped by an order.
+  function drawOrders() {
+    const text = JSON.stringify(queue.orders ?? []);
+    if (orders.$text === text) return;
+    orders.$text = text;
+    replace(orders, (queue.orders ?? []).filter((one) => ["paused_class", "suspended_conversation"].includes(one.kind)).map((one) => h("div.gatebar.panel", icon("pause"),
+      h("span.wrap", one.kind === "paused_class" ? `Class ${CLASS_WORD[one.target] ?? one.target} is paused by ${one.by}: ${one.reason}` : `A conversation is suspended by ${one.by}: ${one.reason}`), h("span.dim", "since ", ago(one.at)),
+      h("button.btn.small.push", { type: "button", on: { click: () => lift(one) } }, one.kind === "paused_class" ? `Resume ${CLASS_WORD[one.target] ?? one.target}` : "Continue conversation"))));
+  }
+
+  async function lift(one) {
+    const path = one.kind === "paused_class" ? "/classes/resume" : `/conversations/${one.target}/continue`;
+    await ctx.act("Resume", () => ctx.api.post(path, one.kind === "paused_class" ? { priority: one.target } : {}), { done: "It goes on" });
+  }
+
+  async function pauseClass() {
+    const waiting = (value) => plural((queue?.waiting ?? []).filter((row) => row.priority === value).length, "task waits", "tasks wait");
+    const answer = await dialog({ title: "Pause a class of tasks?", body: "No further round of the class starts, also after a restart, until it is resumed. Rounds that run now end normally.", confirm: "Pause class", danger: true, reason: "required",
+      fields: [{ name: "priority", label: "Class", kind: "select", value: "background", options: CLASSES.slice(1).map((value) => ({ value, label: `${CLASS_WORD[value]}: ${waiting(value)} now` })) }] });
+    if (answer) await ctx.act("Pause class", () => ctx.api.post("/classes/pause", { priority: answer.priority, reason: answer.reason }), { done: `Class ${CLASS_WORD[answer.priority]} is paused` });
+  }
 
   async function each(rows, verb, done, body) {
     let ok = 0;
@@ -98,6 +122,7 @@ export function mount(root, ctx) {
     draw();
     if (rows.some((row) => !titles.has(row.task_id))) readTitles();
     drawGate();
+    drawOrders();
     if (open) drawOpen();
   });
 

@@ -28,6 +28,7 @@ export function mount(root, ctx) {
       load: async () => ({ rows: (await ctx.api.get("/settings")).settings }),
       on: [],
       everyMs: 60000,
+      tools: ctx.can("ops:control") ? [button("Log level", logLevel)] : [],
       pick: "Select a setting to see where its value comes from.",
       table: {
         caption: "Settings",
@@ -52,6 +53,13 @@ export function mount(root, ctx) {
         h("pre.doc", { tabIndex: 0 }, "annie config check"),
       ],
     });
+  }
+
+  async function logLevel() {
+    const now = await ctx.act("Log level", () => ctx.api.get("/log-level"));
+    if (!now) return;
+    const answer = await dialog({ title: "Set the level of the log", body: `Now ${now.level}. After a restart it is ${now.configured} again.`, confirm: "Set level", reason: "required", fields: [{ name: "level", label: "Level", kind: "text", value: now.level, max: 500, hint: "error, warn, info, debug, trace, or levels per module: info,annie_actors=debug. Empty: the configured one." }] });
+    if (answer) await ctx.act("Log level", () => ctx.api.post("/log-level", { level: answer.level, reason: answer.reason }), { done: "The level of the log is set" });
   }
 
   function keys() {

@@ -3,6 +3,7 @@
 import { h, replace } from "../lib/dom.js";
 import { schemaForm } from "../lib/form.js";
 import { ago, duration, percent, visible } from "../lib/format.js";
+import { dialog } from "../lib/overlay.js";
 import { jsonView, status } from "../lib/states.js";
 import { button, facts, heading, listPage, tabs } from "./listing.js";
 
@@ -122,6 +123,11 @@ export function mount(root, ctx) {
         ["Times opened", breaker && breaker.trips ? String(breaker.trips) : undefined],
         ["Runs in progress", breaker && breaker.runs ? String(breaker.runs) : undefined],
       ]),
+      breaker?.held ? h("p.callout.wrap", {}, breaker.held) : null,
+      ctx.can("ops:control") && !breaker?.held ? h("div.toolbar", {}, button("Hold breaker open", async () => {
+        const answer = await dialog({ title: `Hold the breaker of ${row.name} open?`, body: "No call is admitted, also after a restart, until a person closes the breaker. Runs under way end normally.", confirm: "Hold breaker open", danger: true, reason: "required" });
+        if (answer) await ctx.act("Open", () => ctx.api.post(`/breakers/${encodeURIComponent(row.name)}/open`, { reason: answer.reason }), { done: `The breaker of ${row.name} is open` }).then(reload);
+      })) : null,
       breaker && breaker.state !== "closed" ? h("div.toolbar", {}, button("Close breaker", () => ctx.act("Close", () => ctx.api.post(`/breakers/${encodeURIComponent(row.name)}/reset`, {}), { done: `The breaker of ${row.name} is closed` }).then(reload), "danger")) : null,
       row.built && row.built.state !== "not_needed" ? approval(row.built, reload) : null,
       h("h3", {}, "Last runs in your conversations, 24 h"), runs,

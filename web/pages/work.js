@@ -19,11 +19,11 @@ export function workChips(turn, ctx) {
     ...agents.map((agent) => {
       const [kind, word] = stateOf(agent.state);
       const time = agent.report?.duration_ms ?? ms(agent.startedAt, agent.endedAt);
-      return h("button.chip", { type: "button", class: kind, aria: { label: `Agent ${agent.id}, ${word}: open` }, on: { click: () => openAgent(turn, agent, ctx) } }, icon("agent"), agent.id, time !== null && time !== undefined && agent.state !== "running" ? h("span", duration(time)) : h("span", word.toLowerCase()));
+      return h("button.chip", { type: "button", class: kind, aria: { label: `Agent ${agent.id}, ${word}: open` }, on: { click: () => openAgent(turn, agent, ctx) } }, icon("agent"), agent.id, time !== null && time !== undefined && !["running", "refused"].includes(agent.state) ? h("span", duration(time)) : h("span", word.toLowerCase()));
     }),
     ...own.map((run) => {
       const [kind, word] = run.outcome ? stateOf(run.outcome.status) : ["accent", "Running"];
-      return h("button.chip", { type: "button", class: run.outcome ? (kind === "good" ? "" : kind) : "accent", aria: { label: `Skill ${run.skill}, ${word}: open` }, on: { click: () => openRun(run) } }, icon("bolt"), run.skill, h("span", run.outcome ? duration(run.durationMs) : "running"));
+      return h("button.chip", { type: "button", class: run.outcome ? (kind === "good" ? "" : kind) : "accent", aria: { label: `Skill ${run.skill}, ${word}: open` }, on: { click: () => openRun(run) } }, icon("bolt"), run.skill, h("span", run.outcome?.isNoRun ? word.toLowerCase() : run.outcome ? duration(run.durationMs) : "running"));
     }),
   ];
   return h("div.workchips", chips);
@@ -34,7 +34,7 @@ const STEER_BYTES_MAX = 4096;
 
 // What a person can do with an agent that has not reported.
 function agentActions(turn, agent, ctx, close) {
-  if (agent.report || agent.isStopping || turn.final) return [];
+  if (agent.report || agent.isStopping || agent.state === "refused" || turn.final) return [];
   const act = (verb, body, done) => ctx.act(verb, () => ctx.api.post(`/agents/${turn.conversation}/${verb.toLowerCase()}`, { agent: agent.id, task_id: turn.task, ...body }), { done });
   const steer = async () => {
     const tooLong = (text) => (new TextEncoder().encode(text).length > STEER_BYTES_MAX ? `At most ${num(STEER_BYTES_MAX)} bytes.` : "");
@@ -62,12 +62,13 @@ export function openAgent(turn, agent, ctx) {
     h("div.stack.tight", h("h3", "Mission"), h("p.wrap", agent.mission || "–"), agent.steered.map((one) => h("p.wrap.small", h("span.dim", `${one.by} added: `), one.text))),
     h("div.stack.tight", h("h3", `Calls (${num(runs.length)})`), runs.length ? h("ul.lines", runs.map(runLine)) : h("p.dim", "None.")),
     h("div.stack.tight", h("h3", `Rounds (${num(rounds.length)})`), rounds.length ? h("ul.lines", rounds.map((round) => h("li.stack.tight", h("div.row", h("span.strong", `Round ${round.number}`), h("span.dim.grow", round.model || round.backend || ""), h("span.tabular", duration(ms(round.start, round.end)))), round.text ? h("div.wrap.small", round.text) : null, round.error ? h("div.bad.small", `${round.error.kind}: ${round.error.detail ?? ""}`) : null))) : h("p.dim", "None yet.")),
+    agent.refusal ? h("div.stack.tight", h("h3", "Why it was refused"), h("p.wrap", agent.refusal)) : null,
     agent.report ? h("div.stack.tight", h("h3", "Result"), h("pre.block", { tabindex: "0" }, agent.report.result)) : null);
 }
 
 function runLine(run) {
   const [kind, word] = run.outcome ? stateOf(run.outcome.status) : ["accent", "Running"];
-  return h("li", h("button.plainrow", { type: "button", on: { click: () => openRun(run) } }, mark(kind, word), h("span.strong", run.skill), h("span.dim.cut.grow", argumentText(run.arguments)), h("span.tabular", run.outcome ? duration(run.durationMs) : "…")));
+  return h("li", h("button.plainrow", { type: "button", on: { click: () => openRun(run) } }, mark(kind, word), h("span.strong", run.skill), h("span.dim.cut.grow", argumentText(run.arguments)), h("span.tabular", run.outcome?.isNoRun ? word.toLowerCase() : run.outcome ? duration(run.durationMs) : "…")));
 }
 
 export const argumentText = (args) => {
@@ -80,9 +81,9 @@ export function openRun(run) {
   const [kind, word] = run.outcome ? stateOf(run.outcome.status) : ["accent", "Running"];
   const o = run.outcome;
   replace(panel.body,
-    h("div.row.wraps", status(kind, word), run.effect ? h("span.chip", run.effect) : null, run.external ? h("span.chip.warn", "reaches outside") : null, o ? h("span.chip", duration(run.durationMs)) : null),
+    h("div.row.wraps", status(kind, word), run.effect ? h("span.chip", run.effect) : null, run.external ? h("span.chip.warn", "reaches outside") : null, o && !o.isNoRun ? h("span.chip", duration(run.durationMs)) : null),
     h("div.stack.tight", h("h3", "Arguments"), jsonView(run.arguments ?? {})),
-    o ? [h("div.stack.tight", h("h3", "Result"), h("pre.block", { tabindex: "0" }, o.data || "–")), o.error_type ? h("div.stack.tight", h("h3", "Error"), h("p.wrap", `${o.error_type}: ${o.error_detail ?? ""}`)) : null, o.requests?.length ? h("div.stack.tight", h("h3", "Requests to other machines"), jsonView(o.requests)) : null] : h("p.dim", "No result yet."));
+    o ? [h("div.stack.tight", h("h3", o.isNoRun ? "Why it did not run" : "Result"), h("pre.block", { tabindex: "0" }, o.data || "–")), o.error_type ? h("div.stack.tight", h("h3", "Error"), h("p.wrap", `${o.error_type}: ${o.error_detail ?? ""}`)) : null, o.requests?.length ? h("div.stack.tight", h("h3", "Requests to other machines"), jsonView(o.requests)) : null] : h("p.dim", "No result yet."));
 }
 
 // What a call is about, in words: a number says nothing to the person who decides.

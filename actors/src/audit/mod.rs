@@ -3,6 +3,7 @@
 //!
 //! Owns: nothing. Survives its users: the log and the seals.
 
+mod acts;
 mod chore;
 mod verify;
 
@@ -20,6 +21,7 @@ use annie_core::{
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    acts::{Act, ActFilter, ActRequest, ActsPage},
     chore::SealChore,
     verify::{AuditPage, BrokenSeal},
 };

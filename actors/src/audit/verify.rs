@@ -45,6 +45,8 @@ pub struct AuditPage {
     pub broken: Vec<BrokenSeal>,
     /// The last seal of the page: its number and digest, to be noted outside of the database.
     pub last: Option<(u64, String)>,
+    /// When the last seal of the page was made; absent if it cannot be read.
+    pub last_at: Option<Micros>,
     /// Whether there are seals after the page.
     pub has_more: bool,
     /// The number of events that were stored since and have no seal yet; on the last page only.
@@ -99,6 +101,7 @@ impl Kernel {
                 _ => {}
             }
             self.verify_seal(&seals, &seal, &before.1, (&mut page, &mut texts)).await?;
+            page.last_at = seal.seal.as_ref().map(|seal| seal.at);
             // A number that was changed never leads back.
             before = (seal.number.max(before.0.saturating_add(1)), seal.digest());
             tokio::task::yield_now().await;

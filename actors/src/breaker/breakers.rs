@@ -164,6 +164,7 @@ async fn ensure(ctx: &Context<Breakers>, state: &mut BreakersState, skill: &str)
         log: state.wiring.log.clone(),
         operations: state.wiring.operations.clone(),
         lease: state.wiring.lease.clone(),
+        orders: state.wiring.leases.orders().clone(),
     };
     match ctx.spawn::<CircuitBreaker>(&format!("breaker:{skill}"), args).await {
         Ok(addr) => {

@@ -35,6 +35,7 @@ use crate::{
     node_lease::Lease,
     observe::{Context, Handle, Named, Node, NodeError, task_point},
     operations::OperationKeys,
+    orders::{OrderKind, StandingOrders},
     tasks::{Tasks, caught},
 };
 
@@ -129,6 +130,7 @@ pub struct BreakerArgs {
     pub(crate) log: Handle<LogMsg>,
     pub(crate) operations: OperationKeys,
     pub(crate) lease: Arc<Lease>,
+    pub(crate) orders: Arc<StandingOrders>,
 }
 
 /// The state of a breaker's actor.
@@ -211,7 +213,7 @@ impl Node for CircuitBreaker {
         json!({
             "skill": state.args.skill, "state": row.map(|r| r.state.as_str()), "failures": row.map(|r| r.failures),
             "trips": row.map(|r| r.trips), "opened_at": row.map(|r| r.opened_at).filter(|at| at.0 > 0).map(|at| at.to_string()), "runs": state.runs.len(),
-            "waiting": state.waiting.len()
+            "waiting": state.waiting.len(), "held": state.args.orders.find(OrderKind::OpenBreaker, &state.args.skill)
         })
     }
 }
@@ -289,6 +291,11 @@ fn admit(
     state.next_run += 1;
     // A run that was started before is no new call: even an open breaker reconciles it.
     if !request.started_before {
+        if let Some(order) = state.args.orders.find(OrderKind::OpenBreaker, &skill) {
+            metrics::counter!("annie_skill_refusals_total", "skill" => skill.clone(), "why" => "open").increment(1);
+            let text = format!("{skill} is out of service: {}. Do not try again in this turn.", order.reason);
+            return refuse(reply, Outcome::transient("breaker_open", text));
+        }
         let (admission, changed) = row.admit(&state.args.limits, ctx.now());
         match admission {
             Admission::Pass => {}

@@ -227,6 +227,22 @@ pub enum SupervisionMsg {
         /// Receives whether the conversation was in quarantine.
         reply: oneshot::Sender<bool>,
     },
+    /// An operator puts a conversation in quarantine. The order is in force already.
+    Quarantine {
+        /// The conversation.
+        conversation: ConversationId,
+        /// Its user.
+        user: UserId,
+        /// Receives an answer once its Engine is stopped.
+        reply: oneshot::Sender<()>,
+    },
+    /// An operator gives an Engine its whole restart budget again.
+    ResetBudget {
+        /// The conversation of the Engine.
+        conversation: ConversationId,
+        /// Receives the restarts that are left; `None` if the conversation has no Engine.
+        reply: oneshot::Sender<Option<u32>>,
+    },
 }
 
 impl Named for SupervisionMsg {
@@ -235,6 +251,8 @@ impl Named for SupervisionMsg {
             Self::StartAgain(_) => "StartAgain",
             Self::Fenced { .. } => "Fenced",
             Self::Quarantined { .. } => "Quarantined",
+            Self::Quarantine { .. } => "Quarantine",
+            Self::ResetBudget { .. } => "ResetBudget",
             Self::Resume { .. } => "Resume",
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use annie_core::{
     event::ResumeCause,
-    ids::{ConversationId, Seq},
+    ids::{ConversationId, Seq, UserId},
 };
 
 use super::{
@@ -16,7 +16,9 @@ use crate::{
     engine::{AtWork, Engine, EngineArgs},
     fail_open::fail_open_turns,
     observe::Context,
+    orders::OrderKind,
     ownership::read_owner,
+    supervise::stop_child,
     tasks::caught,
 };
 
@@ -27,6 +29,8 @@ const DEPRIVED_MS_MIN: u64 = 20;
 const DEPRIVED_MS_MAX: u64 = 2_000;
 /// Wait before a conversation is resumed whose failures could not be stored, in milliseconds.
 const RESUME_DELAY_MS: u64 = 1_000;
+/// How long an Engine may take to stop before it is killed, because an operator quarantines its conversation, in milliseconds.
+const STOP_MS_MAX: u64 = 2_000;
 
 /// Restarts an Engine after the wait that its budget asks for. Returns false if the budget is used up.
 pub(super) async fn start_again(
@@ -114,6 +118,25 @@ pub(super) fn quarantine(ctx: &Context<Conversations>, state: &mut Conversations
     quarantine_open(ctx, state, conversation);
 }
 
+/// Quarantines a conversation because of the order of an operator: stops its Engine, and turns its open work into visible failures.
+pub(super) async fn quarantine_by_order(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+    user: UserId,
+) {
+    // Removed before the Engine ends, so that its end starts no other one.
+    let child = state.children.remove(&conversation);
+    state.tasks.remove(&Work::Backoff(conversation));
+    if let Some(engine) = child.and_then(|child| child.addr) {
+        state.cells.remove(&engine.cell.get_id());
+        stop_child(&engine.cell, Duration::from_millis(STOP_MS_MAX)).await;
+    }
+    metrics::counter!("annie_conversations_quarantined_total").increment(1);
+    state.quarantine.insert(conversation, user);
+    quarantine_open(ctx, state, conversation);
+}
+
 /// Fails the open turns of a quarantined conversation: when it enters quarantine, and when a new message arrives for it.
 pub(super) fn quarantine_open(
     ctx: &Context<Conversations>,
@@ -141,6 +164,10 @@ pub(super) async fn quarantined(
 ) {
     state.tasks.remove(&Work::FailOpen(conversation));
     let Err(why) = outcome else { return };
+    if state.wiring.leases.orders().find(OrderKind::Quarantine, &conversation.to_string()).is_some() {
+        tracing::warn!(%conversation, why, "cannot store the failures of a quarantined conversation, trying again");
+        return quarantine_open(ctx, state, conversation);
+    }
     let Some(user) = state.quarantine.remove(&conversation) else { return };
     tracing::warn!(%conversation, why, "cannot store the failures of a quarantined conversation, resuming it");
     state.children.insert(conversation, new_child(user, Some(ResumeCause::Crash), 0));

@@ -127,6 +127,7 @@ impl Kernel {
             parts.backends.iter().map(|b| (BackendFacts { name: b.name.clone(), ..b.facts.clone() }, b.slots.max(1)));
         let backends: Vec<(BackendFacts, u32)> = backends.collect();
         let leases = Leases::new(parts.env.clock.clone(), parts.limits.breaker, parts.limits.deadlines, &backends);
+        leases.orders().load(parts.documents.as_ref()).await?;
         let fresh = std::array::from_fn(|_| parts.env.entropy.next_u64().to_le_bytes()[0]);
         let secret = parts.store.secret(SECRET, fresh).await?;
         let lease = Lease::register(parts.node, &parts.env, parts.store.as_ref(), parts.limits.lease).await?;

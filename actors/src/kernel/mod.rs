@@ -15,6 +15,7 @@ mod jobs;
 mod notices;
 mod operate;
 mod operations;
+mod orders;
 mod reminders;
 mod replay;
 mod schedules;

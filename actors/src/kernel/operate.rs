@@ -101,6 +101,15 @@ impl Kernel {
         Ok((info, view))
     }
 
+    /// One actor, without its view. Answers even while the actor is busy.
+    ///
+    /// # Errors
+    /// If no actor runs at this path.
+    pub fn actor(&self, path: &str) -> Result<NodeInfo, KernelError> {
+        let info = self.system.directory.info(&Path::parse(path), self.wiring.env.clock.as_ref());
+        info.ok_or(KernelError::NotFound("actor"))
+    }
+
     /// The last crashes, oldest first.
     #[must_use]
     pub fn crashes(&self) -> Vec<Crash> {
@@ -171,12 +180,13 @@ impl Kernel {
     /// If the conversation is not in quarantine.
     pub async fn resume_conversation(&self, conversation: ConversationId) -> Result<(), KernelError> {
         let wait = Duration::from_millis(ANSWER_MS_MAX);
+        let was_ordered = self.release_quarantine(conversation).await?;
         let there = self
             .wiring
             .conversations
             .call(wait, |reply| ConversationsMsg::Supervision(SupervisionMsg::Resume { conversation, reply }))
             .await?;
-        if there { Ok(()) } else { Err(KernelError::NotFound("quarantined conversation")) }
+        if there || was_ordered { Ok(()) } else { Err(KernelError::NotFound("quarantined conversation")) }
     }
 
     /// Closes a skill's breaker. A breaker that was open before the last start runs only after its first use, so it is
@@ -185,11 +195,14 @@ impl Kernel {
     /// # Errors
     /// If the skill has no breaker yet, or its breaker does not start.
     pub async fn reset_breaker(&self, skill: &str) -> Result<(), KernelError> {
+        let was_held = self.release_breaker(skill).await?;
         let path = Path::root().child("breakers").child(&format!("breaker:{skill}"));
         if self.wiring.breakers.sibling::<BreakerMsg>(path).cast(BreakerMsg::Reset).is_ok() {
             return Ok(());
         }
-        self.wiring.store.breaker(skill.to_owned()).await?.ok_or(KernelError::NotFound("breaker"))?;
+        if self.wiring.store.breaker(skill.to_owned()).await?.is_none() {
+            return if was_held { Ok(()) } else { Err(KernelError::NotFound("breaker")) };
+        }
         let ask = |reply| BreakersMsg::Ensure { skill: skill.to_owned(), reply };
         let woken = self.wiring.breakers.call(Duration::from_millis(ANSWER_MS_MAX), ask).await?;
         let breaker = woken.ok_or_else(|| KernelError::Unavailable("the breaker dies too often".to_owned()))?;
@@ -241,6 +254,10 @@ impl Kernel {
         let mut problems = Vec::new();
         if self.draining.load(Relaxed) {
             problems.push("shutting down".to_owned());
+        }
+        if self.is_drained() {
+            // This text is public; the status has the operator and the reason.
+            problems.push("drained by an operator".to_owned());
         }
         if let Some(reason) = self.ended.borrow().clone() {
             problems.push(format!("the root has ended: {reason}"));

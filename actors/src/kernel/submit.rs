@@ -259,6 +259,9 @@ impl Kernel {
         if self.draining.load(Relaxed) {
             return Err(KernelError::NotReady("it is shutting down".to_owned()));
         }
+        if self.is_drained() {
+            return Err(KernelError::NotReady("an operator has drained the server: it accepts no messages".to_owned()));
+        }
         accept_message_to(&self.wiring, conversation, message).await
     }
 }

@@ -29,7 +29,7 @@ use super::{
     outcomes::{Change, Outcomes},
     permit::{Permit, Verdict},
 };
-use crate::observe::Handle;
+use crate::{observe::Handle, orders::StandingOrders};
 
 /// The granted permits and the state of the backends, across all incarnations of the scheduler.
 pub struct Leases {
@@ -37,6 +37,7 @@ pub struct Leases {
     breaker: BreakerLimits,
     deadlines: Deadlines,
     names: Vec<Arc<str>>,
+    orders: Arc<StandingOrders>,
     inner: Mutex<Inner>,
 }
 
@@ -163,7 +164,7 @@ impl Leases {
         });
         let inner = Inner { slots: slots.collect(), ..Inner::default() };
         let names = backends.iter().map(|(facts, _)| facts.name.as_str().into()).collect();
-        let leases = Self { clock, breaker, deadlines, names, inner: Mutex::new(inner) };
+        let leases = Self { clock, breaker, deadlines, names, orders: Arc::default(), inner: Mutex::new(inner) };
         for backend in 0..leases.len() {
             leases.publish_up(backend);
             register_outcomes(leases.name(backend));
@@ -182,6 +183,11 @@ impl Leases {
             metrics::gauge!("annie_backend_up", "backend" => self.name(backend).to_owned())
                 .set(f64::from(u8::from(up)));
         }
+    }
+
+    /// The orders of operators.
+    pub(crate) const fn orders(&self) -> &Arc<StandingOrders> {
+        &self.orders
     }
 
     pub(super) fn len(&self) -> usize {

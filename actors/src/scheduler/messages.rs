@@ -48,6 +48,8 @@ pub enum SchedulerMsg {
     Backend(BackendReport),
     /// The voice gate of a backend.
     Gate(GateMsg),
+    /// Operators gave or lifted standing orders.
+    OrdersChanged,
     /// The timer: a gate's term, a rate window or a deferral may have ended.
     Due,
     /// Asks for the status of tasks.
@@ -74,6 +76,7 @@ impl Named for SchedulerMsg {
             Self::Table(msg) => msg.name(),
             Self::Backend(msg) => msg.name(),
             Self::Gate(msg) => msg.name(),
+            Self::OrdersChanged => "OrdersChanged",
             Self::Due => "Due",
             Self::TaskStatus { .. } => "TaskStatus",
             Self::List { .. } => "List",

@@ -190,6 +190,7 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
         SchedulerMsg::Table(TableMsg::TableRead(_)) => {}
         SchedulerMsg::Backend(report) => reported(state, &report),
         SchedulerMsg::Gate(msg) => gate(table, msg, now),
+        SchedulerMsg::OrdersChanged => table.obey_orders(now),
         SchedulerMsg::Due => state.timer_at = None,
         SchedulerMsg::TaskStatus { tasks, reply } => drop(reply.send(table.statuses(&tasks, now))),
         SchedulerMsg::List { reply } => drop(reply.send(table.list(now))),

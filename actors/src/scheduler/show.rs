@@ -81,6 +81,10 @@ impl TaskTable {
             TaskStatusState::Between => "its skills or agents are at work".to_owned(),
             TaskStatusState::Held => "suspended by its user".to_owned(),
             TaskStatusState::Delayed => {
+                let order = self.leases.orders().stops(entry.class(), entry.waiting.conversation);
+                if let Some(order) = order.filter(|_| entry.is_stopped) {
+                    return order.sentence();
+                }
                 let until = entry.until.map(|until| {
                     if entry.has_failed {
                         format!("its model failed; it is tried again when the model answers, or at {until}")
@@ -144,6 +148,13 @@ impl TaskTable {
             "loaded": self.is_loaded, "tasks": self.entries.len(), "waiting": self.admission_queue.len(), "depth": depth,
             "deferred": self.deferred.len(), "awaited": self.awaited(), "granted": self.granted, "backends": self.backends(),
         })
+    }
+
+    /// Applies the orders of operators to all tasks.
+    pub fn obey_orders(&mut self, now: Micros) {
+        for task in self.in_order(|_| true) {
+            self.settle(task, now);
+        }
     }
 
     fn backends(&self) -> Vec<Value> {

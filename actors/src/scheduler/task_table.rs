@@ -51,6 +51,8 @@ pub(super) struct Entry {
     pub works: Option<oneshot::Sender<()>>,
     /// Its user suspended it.
     pub is_held: bool,
+    /// An operator paused its class or suspended its conversation.
+    pub is_stopped: bool,
     /// No further round starts before this time.
     pub until: Option<Micros>,
     /// Whether it is deferred because its model failed.
@@ -76,7 +78,7 @@ pub(super) struct Entry {
 impl Entry {
     /// Whether no round of it is granted, whatever it asks for.
     pub fn is_blocked(&self) -> bool {
-        self.is_held || self.until.is_some() || !self.after.is_empty()
+        self.is_held || self.is_stopped || self.until.is_some() || !self.after.is_empty()
     }
 
     /// Whether it waits: it has not begun, asks for a round, or is blocked.
@@ -201,12 +203,14 @@ impl TaskTable {
         if let Some(until) = until {
             self.deferred.insert((until, task));
         }
+        let is_stopped = self.leases.orders().stops(waiting.class, waiting.conversation).is_some();
         let entry = Entry {
             work: waiting.work.take(),
             waiting,
             tickets: Vec::new(),
             works: None,
             is_held: false,
+            is_stopped,
             until,
             has_failed: false,
             ran_on: None,
@@ -455,6 +459,7 @@ impl TaskTable {
         let Some(mut entry) = self.entries.remove(&task) else { return };
         entry.tickets.retain(Ticket::is_alive);
         let class = entry.class();
+        entry.is_stopped = self.leases.orders().stops(class, entry.waiting.conversation).is_some();
         if !entry.is_blocked() {
             self.turn_away(&mut entry.tickets, class, now);
             if let Some(works) = entry.works.take() {

@@ -48,6 +48,11 @@ impl Budget {
         })
     }
 
+    /// Forgets all deaths: the budget is whole again.
+    pub fn reset(&mut self) {
+        self.deaths.clear();
+    }
+
     /// Whether the budget is used up, by the deaths within the window that ends now.
     pub fn is_used_up(&mut self, now: Micros) -> bool {
         self.forget_old(now);
@@ -87,6 +92,14 @@ mod tests {
         assert_eq!(budget.died(Micros(0)), Some(0));
         assert_eq!(budget.died(Micros(0).plus_ms(1_000)), Some(0));
         assert_eq!(budget.died(Micros(0).plus_ms(1_500)), None);
+    }
+
+    #[test]
+    fn budget_that_is_reset_is_whole_again() {
+        let mut budget = Budget::new(BudgetLimits { restarts_max: 1, window_ms: 1_000 });
+        assert_eq!((budget.died(Micros(0)), budget.died(Micros(1))), (Some(0), None));
+        budget.reset();
+        assert_eq!((budget.left(), budget.died(Micros(2))), (1, Some(0)));
     }
 
     #[test]

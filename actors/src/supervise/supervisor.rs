@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use ractor::{ActorCell, ActorId};
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use super::{Budget, BudgetLimits};
 use crate::{
@@ -67,12 +68,18 @@ pub struct SupervisorArgs {
 pub enum SupervisorMsg {
     /// The back-off of the child with this index is over.
     StartAgain(usize),
+    /// An operator gives the children their whole restart budget again.
+    ResetBudget {
+        /// Receives the restarts that are left.
+        reply: oneshot::Sender<u32>,
+    },
 }
 
 impl Named for SupervisorMsg {
     fn name(&self) -> &'static str {
         match self {
             Self::StartAgain(_) => "StartAgain",
+            Self::ResetBudget { .. } => "ResetBudget",
         }
     }
 }
@@ -112,9 +119,17 @@ impl Node for Supervisor {
     }
 
     async fn handle(ctx: &Context<Self>, state: &mut SupervisorState, msg: SupervisorMsg) -> Result<(), NodeError> {
-        let SupervisorMsg::StartAgain(index) = msg;
-        state.waits.remove(&index);
-        start_again(ctx, state, index).await
+        match msg {
+            SupervisorMsg::StartAgain(index) => {
+                state.waits.remove(&index);
+                start_again(ctx, state, index).await
+            }
+            SupervisorMsg::ResetBudget { reply } => {
+                state.budget.reset();
+                let _ = reply.send(state.budget.left());
+                Ok(())
+            }
+        }
     }
 
     async fn child_ended(ctx: &Context<Self>, state: &mut SupervisorState, ended: ChildEnded) -> Result<(), NodeError> {

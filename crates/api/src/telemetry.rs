@@ -59,6 +59,7 @@ const COUNTERS: &[Help] = &[
     ("annie_workflow_steps_total", "Replies that came from a workflow in place of a model"),
     ("annie_schedule_occurrences_total", "Occurrences of schedules by result: submitted, skipped, missed, refused"),
     ("annie_operations_expired_total", "Long-running operations whose result did not come in time"),
+    ("annie_actions_unrecorded_total", "Entries of operators' actions that the store did not take in time"),
     ("annie_operations_total", "Actors stopped, killed or restarted by operators"),
     ("annie_queue_moves_total", "Waiting rounds moved to another backend"),
     ("annie_queue_parks_total", "Tasks whose next round was withheld for a task of class high"),
@@ -100,6 +101,7 @@ const GAUGES: &[Help] = &[
     ("annie_backend_up", "1 while the backend is there and its last round was answered"),
     ("annie_breaker_state", "State of a skill's circuit breaker: 0 closed, 1 half-open, 2 open"),
     ("annie_build_info", "Version; always 1"),
+    ("annie_class_paused", "1 while an operator has paused the class"),
     ("annie_conversations_in_memory", "Conversations whose Engine is in memory"),
     ("annie_dead_letters_waiting", "Failed work that may be tried again"),
     ("annie_llm_cache_hit_ratio", "Input tokens read from a cache, as a part of all input tokens since the start"),
@@ -205,5 +207,8 @@ fn describe() {
     }
     for class in Priority::ALL {
         metrics::counter!("annie_tasks_refused_total", "priority" => class.as_str()).increment(0);
+        if class != Priority::Realtime {
+            metrics::gauge!("annie_class_paused", "priority" => class.as_str()).set(0.0);
+        }
     }
 }

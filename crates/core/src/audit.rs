@@ -260,7 +260,7 @@ fn decision_of(body: &EventBody) -> (String, String, Vec<String>) {
     }
 }
 
-fn digest(parts: &[&[u8]]) -> [u8; 32] {
+pub(crate) fn digest(parts: &[&[u8]]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(VERSION);
     for part in parts {
@@ -270,7 +270,7 @@ fn digest(parts: &[&[u8]]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

@@ -151,6 +151,12 @@ impl IntentId {
         Self(hashed(&[b"seal", conversation.uuid().as_bytes(), &from.0.to_be_bytes()]))
     }
 
+    /// The intent of a write that a person requested, with a random number of its own: the same request may be made again.
+    #[must_use]
+    pub fn for_request(nonce: Uuid) -> Self {
+        Self(hashed(&[b"request", nonce.as_bytes()]))
+    }
+
     /// The intent of the record of a pass that began at this time and sealed events.
     #[must_use]
     pub fn for_seal_pass(at: Micros) -> Self {

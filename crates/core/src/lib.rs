@@ -3,6 +3,7 @@
 //! This crate holds only plain data and pure functions. Requests to the outside go through the traits in [`ports`]; facts
 //! from the outside come in as an [`event::Event`].
 
+pub mod act;
 mod agent_report;
 pub mod aloud;
 pub mod alternatives;

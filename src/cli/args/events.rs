@@ -18,6 +18,12 @@ pub struct Events {
     /// Only events of the last: 30m, 6h, 2d
     #[arg(long, value_name = "AGE", value_parser = age_ms)]
     pub newer_than: Option<i64>,
+    /// Only events at this time or later, RFC 3339: 2026-02-18T15:00:00Z
+    #[arg(long, value_name = "TIME", conflicts_with = "newer_than")]
+    pub from: Option<String>,
+    /// Only events before this time, RFC 3339
+    #[arg(long, value_name = "TIME", conflicts_with = "older_than")]
+    pub before: Option<String>,
     /// Search the conversations of all users; needs the scope admin
     #[arg(long)]
     pub everyone: bool,

@@ -11,14 +11,21 @@ const CONV: &str = "conv_019a2b3c4d5e";
 
 /// The path of each command, and what follows `annie ` in its example. `TASK` and `CONV` stand for the beginnings of ids, which
 /// commands accept in place of whole ones.
-const EXAMPLES: [(&str, &str); 109] = [
+const EXAMPLES: [(&str, &str); 120] = [
     ("serve", "serve --port 7420"),
     ("chat", "chat --conversation errands"),
     ("actors tree", "actors tree --under /conversations"),
     ("actors show", "actors show /scheduler"),
     ("actors stop", "actors stop /infra/notifier"),
-    ("actors kill", "actors kill /scheduler --incarnation 3"),
-    ("actors restart", "actors restart /scheduler"),
+    ("actors kill", "actors kill /scheduler --incarnation 3 --reason \"it hangs\""),
+    ("actors restart", "actors restart /scheduler --force --reason \"new settings\""),
+    ("actors reset-budget", "actors reset-budget /infra --reason \"the disk is mended\""),
+    ("actions", "actions --under /scheduler --newer-than 2d"),
+    ("classes pause", "classes pause low --reason \"the GPU is needed\""),
+    ("drain", "drain --reason \"the disk is replaced\""),
+    ("undrain", "undrain --reason \"done\""),
+    ("classes resume", "classes resume low"),
+    ("log level", "log level info,annie_actors=debug --reason \"slow turns\""),
     ("audit verify", "audit verify"),
     ("audit export", "audit export CONV"),
     ("replay", "replay CONV --until 12 --check"),
@@ -27,6 +34,7 @@ const EXAMPLES: [(&str, &str); 109] = [
     ("gate hold", "gate hold --backend gpu"),
     ("gate release", "gate release --backend gpu"),
     ("breakers reset", "breakers reset web.fetch"),
+    ("breakers open", "breakers open web.fetch --reason \"the site asked for it\""),
     ("conversations list", "conversations list --limit 50"),
     ("conversations show", "conversations show CONV"),
     ("conversations export", "conversations export CONV --events"),
@@ -37,6 +45,9 @@ const EXAMPLES: [(&str, &str); 109] = [
     ("conversations delete", "conversations delete CONV"),
     ("conversations restore", "conversations restore CONV"),
     ("conversations resume", "conversations resume CONV"),
+    ("conversations suspend", "conversations suspend CONV --reason \"not now\""),
+    ("conversations continue", "conversations continue CONV"),
+    ("conversations quarantine", "conversations quarantine CONV --force --reason \"it floods the log\""),
     ("tasks list", "tasks list --open"),
     ("tasks show", "tasks show TASK"),
     ("tasks cancel", "tasks cancel TASK"),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::{Named, PageArgs};
+use super::{Because, Named, PageArgs};
 
 /// `annie replay`
 #[derive(Debug, Clone, Args)]
@@ -116,6 +116,34 @@ pub enum Conversations {
         /// The conversation: its id, or the name that you gave to `annie ask --conversation`
         #[arg(value_name = "ID|NAME", value_parser = Named::parse)]
         id: Named,
+    },
+    /// Suspend a conversation: no further round of its tasks starts, also of later ones, until `continue`
+    Suspend {
+        /// The conversation: its id, or the name that you gave to `annie ask --conversation`
+        #[arg(value_name = "ID|NAME", value_parser = Named::parse)]
+        id: Named,
+        #[command(flatten)]
+        because: Because,
+    },
+    /// Continue a suspended conversation
+    Continue {
+        /// The conversation: its id, or the name that you gave to `annie ask --conversation`
+        #[arg(value_name = "ID|NAME", value_parser = Named::parse)]
+        id: Named,
+        /// Why; the record of actions shows it
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// Put a conversation in quarantine: its open turns fail, and so does each message, until `resume`
+    Quarantine {
+        /// The conversation: its id, or the name that you gave to `annie ask --conversation`
+        #[arg(value_name = "ID|NAME", value_parser = Named::parse)]
+        id: Named,
+        #[command(flatten)]
+        because: Because,
+        /// Needed, because the open turns of the conversation fail
+        #[arg(long)]
+        force: bool,
     },
 }
 

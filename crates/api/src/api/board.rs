@@ -188,6 +188,8 @@ pub struct Minute {
     pub waiting_max: u32,
     /// Actors that were started again after an end.
     pub restarts: u32,
+    /// Tokens of the answers of rounds that ended, reasoning included.
+    pub output_tokens: u64,
     /// The time from the request of a round to its first token that 95 % of the rounds did not exceed, in milliseconds, rounded
     /// up; absent if no round ran.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -196,8 +198,8 @@ pub struct Minute {
 
 impl From<PulseMinute> for Minute {
     fn from(minute: PulseMinute) -> Self {
-        let PulseMinute { at, turns, failures, waiting_max, restarts, first_token_p95_ms } = minute;
-        Self { at, turns, failures, waiting_max, restarts, first_token_p95_ms }
+        let PulseMinute { at, turns, failures, waiting_max, restarts, output_tokens, first_token_p95_ms } = minute;
+        Self { at, turns, failures, waiting_max, restarts, output_tokens, first_token_p95_ms }
     }
 }
 

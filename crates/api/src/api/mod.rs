@@ -8,6 +8,7 @@ mod history;
 mod intake;
 mod limits;
 mod live;
+mod log_level;
 mod notices;
 pub mod page;
 mod queue;
@@ -32,6 +33,7 @@ pub use intake::check_key;
 pub(crate) use intake::{ConversationRef, Message, MessageOptions, submission};
 pub use limits::ApiLimits;
 pub(crate) use live::{Hello, LiveFeed, LiveItem, LiveOptions, Topic, TreeDiff, TreeFilter};
+pub use log_level::{LogControl, LogLevel};
 use metrics_exporter_prometheus::PrometheusHandle;
 pub(crate) use notices::{NoticeFeed, NoticeItem};
 pub(crate) use queue::QueueView;
@@ -74,6 +76,8 @@ pub struct AppState {
     pub mcp: Arc<[Arc<McpSource>]>,
     /// The settings with which this server runs.
     pub settings: Arc<[Setting]>,
+    /// The log of the process, whose level operators may set.
+    pub log: Option<Arc<dyn LogControl>>,
     /// Whether the kernel accepts no more messages when this server stops.
     pub(crate) drains_kernel: bool,
     pub(crate) shared: Arc<Shared>,
@@ -111,6 +115,7 @@ impl AppState {
             skills: None,
             mcp,
             settings,
+            log: None,
             drains_kernel: true,
             shared,
         }
@@ -154,6 +159,12 @@ impl AppState {
         Self { settings: settings.into(), ..self }
     }
 
+    /// Adds the log of the process, whose level operators may set.
+    #[must_use]
+    pub fn with_log(self, log: Option<Arc<dyn LogControl>>) -> Self {
+        Self { log, ..self }
+    }
+
     /// Takes a slot for a stream or a waiting request of the caller.
     ///
     /// # Errors
@@ -167,7 +178,9 @@ impl AppState {
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         let skills = self.skills.as_ref().map_or_else(Vec::new, |skills| skills.problems());
         let skills = skills.into_iter().map(|text| Warning { about: Feature::Skills, text });
-        self.notes_warning().into_iter().chain(skills).collect()
+        let orders = self.kernel.orders().into_iter();
+        let orders = orders.map(|order| Warning { about: Feature::Orders, text: order.sentence() });
+        self.notes_warning().into_iter().chain(skills).chain(orders).collect()
     }
 
     /// The warning about the notes skills, if they do not work.

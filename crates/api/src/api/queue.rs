@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::{error::ApiError, http::schema};
+use crate::{error::ApiError, http::schema, ops::orders::OrderLine};
 
 /// The waiting tasks, the running rounds and the backends.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -15,6 +15,9 @@ pub struct QueueView {
     running: Vec<RunningRound>,
     /// In the order of the configuration.
     backends: Vec<QueueBackend>,
+    /// The orders of operators that keep tasks from running.
+    #[serde(default)]
+    orders: Vec<OrderLine>,
 }
 
 /// A task that waits.
@@ -142,6 +145,8 @@ impl QueueView {
     /// If the scheduler does not answer.
     pub async fn read(kernel: &Kernel) -> Result<Self, ApiError> {
         let queue = kernel.queue().await?;
-        Self::deserialize(queue).map_err(|error| ApiError::internal(&format!("the queue is not as described: {error}")))
+        let view = Self::deserialize(queue);
+        let view = view.map_err(|error| ApiError::internal(&format!("the queue is not as described: {error}")))?;
+        Ok(Self { orders: kernel.orders().into_iter().map(Into::into).collect(), ..view })
     }
 }

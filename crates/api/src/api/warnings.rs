@@ -15,6 +15,8 @@ pub enum Feature {
     Extensions,
     /// Hooks that are programs or services.
     Hooks,
+    /// What operators stopped by an order.
+    Orders,
 }
 
 /// A feature that does not work, or not completely, although messages are accepted.

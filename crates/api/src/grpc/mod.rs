@@ -35,7 +35,7 @@ use tonic_health::{
 use crate::{api::AppState, auth::Caller, error::ApiError, ops};
 
 /// The services with a health status; the empty name is the whole server.
-pub(crate) const SERVICES: [&str; 22] = [
+pub(crate) const SERVICES: [&str; 23] = [
     "",
     "annie.v1.Chat",
     "annie.v1.Jobs",
@@ -57,6 +57,7 @@ pub(crate) const SERVICES: [&str; 22] = [
     "annie.v1.Replay",
     "annie.v1.Audit",
     "annie.v1.Keys",
+    "annie.v1.Actions",
     "annie.v1.Chaos",
 ];
 
@@ -106,7 +107,7 @@ pub(crate) fn routes(state: &AppState) -> Router {
 
 /// Services whose methods are all in the table of operations. Their routes have the pattern of the generated services, by which
 /// the guard knows that the path is a method.
-const TABLE_ONLY: [&str; 15] = [
+const TABLE_ONLY: [&str; 16] = [
     "annie.v1.Jobs",
     "annie.v1.DeadLetters",
     "annie.v1.Approvals",
@@ -122,6 +123,7 @@ const TABLE_ONLY: [&str; 15] = [
     "annie.v1.Replay",
     "annie.v1.Audit",
     "annie.v1.Keys",
+    "annie.v1.Actions",
 ];
 
 /// Answers a method of the table of operations; the other methods are those of the generated services.

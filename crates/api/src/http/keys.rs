@@ -1,5 +1,6 @@
 //! API keys: create, list, revoke.
 
+use annie_actors::ActRequest;
 use annie_core::{ids::UserId, ports::ApiKey, time::Micros};
 use axum::{Json, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use crate::{
     api::AppState,
     auth::{self, Caller, KeyScope, NewKey},
     error::{ApiError, Code},
+    ops::acts::recording,
 };
 
 /// A key, without its secret.
@@ -138,8 +140,15 @@ pub async fn create_key(
     if options.expires_in_days == Some(0) {
         return Err(ApiError::invalid("give at least 1 day, or leave it out").at("expires_in_days"));
     }
-    let auth::MadeKey { key, secret, warning } = state.auth.create(new).await?;
-    tracing::warn!(key = key.id, user = %key.user, by = caller.name(), "a key was created");
+    let asked = ActRequest {
+        act: "key.create",
+        target: format!("key {}", new.name),
+        reason: format!("for {}, scopes {}", new.user, options.scopes.join(", ")),
+        by: caller.name(),
+        channel: "http",
+    };
+    let made = recording(&state.kernel, asked, async { Ok(state.auth.create(new).await?) }).await?;
+    let auth::MadeKey { key, secret, warning } = made;
     Ok((StatusCode::CREATED, Json(MadeKey { key: key.into(), secret, warning })))
 }
 
@@ -149,7 +158,8 @@ pub async fn create_key(
     responses((status = 200, body = Key), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn revoke_key(State(state): State<AppState>, caller: Caller, Name(id): Name) -> Result<Json<Key>, ApiError> {
-    let key = state.auth.revoke(&id).await?;
-    tracing::warn!(key = key.id, by = caller.name(), "a key was revoked");
+    let target = format!("key {id}");
+    let asked = ActRequest { act: "key.revoke", target, reason: String::new(), by: caller.name(), channel: "http" };
+    let key = recording(&state.kernel, asked, async { Ok(state.auth.revoke(&id).await?) }).await?;
     Ok(Json(key.into()))
 }

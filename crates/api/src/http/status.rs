@@ -1,6 +1,6 @@
 //! The status of the server: for people, for service managers and for Prometheus.
 
-use annie_actors::{Health, Kernel};
+use annie_actors::{Health, Kernel, OrderKind};
 use annie_core::route::BackendState;
 use axum::{
     Json,
@@ -206,7 +206,7 @@ pub struct Ready {
     chaos: bool,
     /// Problems that prevent the server from being ready.
     problems: Vec<String>,
-    /// Features that do not work although messages are accepted, at most the notes skills. The status has the details.
+    /// Features that do not work although messages are accepted: the notes skills, and paused classes. The status has the details.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
@@ -222,7 +222,10 @@ const NOTES_WARNING: &str = "the notes skills do not work: `annie status` says w
 pub async fn readyz(State(state): State<AppState>) -> (StatusCode, Json<Ready>) {
     let Health { ready, problems, .. } = state.kernel.health().await;
     // This route is public, so the text of a warning, which contains paths, is only in the status.
-    let warnings = state.notes_warning().map(|_| NOTES_WARNING.to_owned()).into_iter().collect();
+    let paused = state.kernel.orders().into_iter().filter(|order| order.kind == OrderKind::PausedClass);
+    let paused =
+        paused.map(|order| format!("class {} is paused by an operator: `annie status` says why", order.target));
+    let warnings = state.notes_warning().map(|_| NOTES_WARNING.to_owned()).into_iter().chain(paused).collect();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(Ready { ready, chaos: state.chaos.is_some(), problems, warnings }))
 }

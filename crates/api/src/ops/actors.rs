@@ -2,16 +2,19 @@
 
 use std::convert::identity;
 
-use annie_actors::{Crash, NodeInfo, OperatedActor, Operation as Command};
+use annie_actors::{Crash, Kernel, NodeInfo, OperatedActor, Operation as Command};
 use annie_core::ids::Incarnation;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::row::{
-    Call, Operation,
-    Verb::{Get, Post},
-    route,
+use super::{
+    acts::{Subject, optional_reason, reason, recorded},
+    row::{
+        Call, Operation,
+        Verb::{Get, Post},
+        route,
+    },
 };
 use crate::{
     api::{TreePage, actor_path, page},
@@ -19,13 +22,10 @@ use crate::{
         KeyScope::{OpsControl, OpsRead},
         Need::Scope,
     },
-    error::ApiError,
+    error::{ApiError, Code},
     grpc::{convert, v1},
     http::extract::{Args, Body, whole_option},
 };
-
-/// The maximum length of the reason of a command, in characters.
-const REASON_CHARS_MAX: usize = 200;
 
 /// The operations on actors.
 pub(super) fn table() -> Vec<Operation> {
@@ -39,15 +39,33 @@ pub(super) fn table() -> Vec<Operation> {
         route(Get, "/api/v1/actors/crashes", Scope(OpsRead), list_crashes, identity)
             .about("list_crashes", "operations", CRASHES, "actors crashes")
             .http_only(),
-        route(Post, "/api/v1/actors/stop", Scope(OpsControl), stop_actor, |actor| ActorSnapshot { actor })
-            .about("stop_actor", "operations", "Stop an actor gracefully.", "actors stop")
-            .rpc("/annie.v1.Actors/Stop", asked_act, operated),
-        route(Post, "/api/v1/actors/kill", Scope(OpsControl), kill_actor, |actor| ActorSnapshot { actor })
-            .about("kill_actor", "operations", "Kill an actor at once.", "actors kill")
-            .rpc("/annie.v1.Actors/Kill", asked_act, operated),
-        route(Post, "/api/v1/actors/restart", Scope(OpsControl), restart_actor, |actor| ActorSnapshot { actor })
-            .about("restart_actor", "operations", "Stop an actor and start its next incarnation.", "actors restart")
-            .rpc("/annie.v1.Actors/Restart", asked_act, operated),
+        route(
+            Post,
+            "/api/v1/actors/stop",
+            Scope(OpsControl),
+            recorded("actor.stop", about, stop_actor),
+            ActorSnapshot::from,
+        )
+        .about("stop_actor", "operations", "Stop an actor gracefully.", "actors stop")
+        .rpc("/annie.v1.Actors/Stop", asked_act, operated),
+        route(
+            Post,
+            "/api/v1/actors/kill",
+            Scope(OpsControl),
+            recorded("actor.kill", about, kill_actor),
+            ActorSnapshot::from,
+        )
+        .about("kill_actor", "operations", "Kill an actor at once.", "actors kill")
+        .rpc("/annie.v1.Actors/Kill", asked_act, operated),
+        route(
+            Post,
+            "/api/v1/actors/restart",
+            Scope(OpsControl),
+            recorded("actor.restart", about, restart_actor),
+            ActorSnapshot::from,
+        )
+        .about("restart_actor", "operations", "Stop an actor and start its next incarnation.", "actors restart")
+        .rpc("/annie.v1.Actors/Restart", asked_act, operated),
     ]
 }
 
@@ -164,12 +182,17 @@ pub struct Act {
     /// The expected incarnation. The command is refused if the actor has another one.
     #[serde(default, deserialize_with = "whole_option")]
     incarnation: Option<u64>,
-    /// A reason for the log.
+    /// The reason, which the record of actions shows; required to kill and to restart.
     #[serde(default)]
+    #[schema(max_length = 200)]
     reason: Option<String>,
-    /// Required for the root (`/`), because the whole server ends with it.
+    /// Required for the root (`/`), because the whole server ends with it, and to kill or restart an actor whose incarnation is not
+    /// named.
     #[serde(default)]
     force: bool,
+    /// Only say what would happen.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 /// The actor as it was when the operation took effect.
@@ -177,37 +200,100 @@ pub struct Act {
 pub struct ActorSnapshot {
     #[schema(value_type = Object)]
     actor: NodeInfo,
+    /// What the operation does, or would do.
+    effect: String,
+    /// Whether the request only asked what would happen.
+    dry_run: bool,
 }
 
-fn operated(actor: NodeInfo) -> v1::ActResponse {
-    v1::ActResponse { actor: Some(convert::actor(actor)) }
+/// What an operation did to an actor, or would do.
+struct Operated {
+    actor: NodeInfo,
+    effect: String,
+    is_dry: bool,
+}
+
+impl From<Operated> for ActorSnapshot {
+    fn from(Operated { actor, effect, is_dry }: Operated) -> Self {
+        Self { actor, effect, dry_run: is_dry }
+    }
+}
+
+fn operated(Operated { actor, effect, is_dry }: Operated) -> v1::ActResponse {
+    v1::ActResponse { actor: Some(convert::actor(actor)), effect, dry_run: is_dry }
 }
 
 fn asked_act(asked: v1::ActRequest) -> Result<Body<Act>, ApiError> {
-    let v1::ActRequest { path, incarnation, reason, force } = asked;
-    Ok(Body(Act { path, incarnation: Some(incarnation).filter(|n| *n > 0), reason: Some(reason), force }))
+    let v1::ActRequest { path, incarnation, reason, force, dry_run } = asked;
+    Ok(Body(Act { path, incarnation: Some(incarnation).filter(|n| *n > 0), reason: Some(reason), force, dry_run }))
 }
 
-async fn operate(call: Call, act: Act, operation: Command) -> Result<NodeInfo, ApiError> {
-    let path = actor_path(&act.path);
+fn about(Body(act): &Body<Act>) -> Subject {
+    Subject::of(actor_path(&act.path)).because(act.reason.as_deref().unwrap_or_default()).unless(act.dry_run)
+}
+
+async fn operate(call: Call, act: Act, operation: Command) -> Result<Operated, ApiError> {
+    let (path, kernel) = (actor_path(&act.path), &call.state.kernel);
+    let is_dangerous = matches!(operation, Command::Kill | Command::Restart);
+    if act.dry_run {
+        let actor = kernel.actor(&path)?;
+        if act.incarnation.is_some_and(|expected| Incarnation(expected) != actor.incarnation) {
+            let why = format!("{path} is now incarnation {}: look again before you act", actor.incarnation);
+            return Err(ApiError::new(Code::Stale, why));
+        }
+        let effect = effect_of(kernel, &actor, operation);
+        return Ok(Operated { actor, effect, is_dry: true });
+    }
     if path.trim_matches('/').is_empty() && !act.force {
         let why = "`/` is the root: the whole server ends with it; set `force` (--force) if that is meant, or name an \
                    actor below it";
         return Err(ApiError::invalid(why).at("force"));
     }
-    let reason: String = act.reason.unwrap_or_default().chars().take(REASON_CHARS_MAX).collect();
-    let by = if reason.is_empty() { call.caller.name() } else { format!("{}: {reason}", call.caller.name()) };
-    Ok(call.state.kernel.operate(&path, act.incarnation.map(Incarnation), operation, &by).await?)
+    let why = if is_dangerous { reason(act.reason.as_deref())? } else { optional_reason(act.reason.as_deref())? };
+    let actor = kernel.actor(&path)?;
+    if is_dangerous && act.incarnation.is_none() && !act.force {
+        let now = actor.incarnation;
+        let why = format!(
+            "name the incarnation that is meant (--incarnation {now}), or set `force` (--force) for whichever runs"
+        );
+        return Err(ApiError::invalid(why).at("incarnation"));
+    }
+    let effect = effect_of(kernel, &actor, operation);
+    let by = if why.is_empty() { call.caller.name() } else { format!("{}: {why}", call.caller.name()) };
+    let actor = kernel.operate(&path, act.incarnation.map(Incarnation), operation, &by).await?;
+    Ok(Operated { actor, effect, is_dry: false })
 }
 
-async fn stop_actor(call: Call, Body(act): Body<Act>) -> Result<NodeInfo, ApiError> {
+/// What an operation does to an actor, in one sentence.
+fn effect_of(kernel: &Kernel, actor: &NodeInfo, operation: Command) -> String {
+    let path = actor.path.as_str();
+    let prefix = format!("{}/", path.trim_end_matches('/'));
+    let below =
+        kernel.tree().iter().filter(|one| one.path.as_str().starts_with(&prefix) && one.path != actor.path).count();
+    let how = match operation {
+        Command::Kill => "ends at once",
+        Command::Stop | Command::Restart => "ends after its current message",
+    };
+    let parent = path.rsplit_once('/').map_or("/", |(parent, _)| if parent.is_empty() { "/" } else { parent });
+    let then = match actor.kind {
+        "root" => "the server ends".to_owned(),
+        "sub_agent" => format!("{parent} reports it as crashed"),
+        _ => format!("{parent} starts it again if it has work"),
+    };
+    format!(
+        "{path} (incarnation {}) {how}, with {below} actors below it and {} messages in its mailbox; {then}",
+        actor.incarnation, actor.mailbox_depth
+    )
+}
+
+async fn stop_actor(call: Call, Body(act): Body<Act>) -> Result<Operated, ApiError> {
     operate(call, act, Command::Stop).await
 }
 
-async fn kill_actor(call: Call, Body(act): Body<Act>) -> Result<NodeInfo, ApiError> {
+async fn kill_actor(call: Call, Body(act): Body<Act>) -> Result<Operated, ApiError> {
     operate(call, act, Command::Kill).await
 }
 
-async fn restart_actor(call: Call, Body(act): Body<Act>) -> Result<NodeInfo, ApiError> {
+async fn restart_actor(call: Call, Body(act): Body<Act>) -> Result<Operated, ApiError> {
     operate(call, act, Command::Restart).await
 }

@@ -8,10 +8,13 @@ use annie_core::{
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::row::{
-    Call, Operation,
-    Verb::{Get, Post},
-    route,
+use super::{
+    acts::{Subject, recorded},
+    row::{
+        Call, Operation,
+        Verb::{Get, Post},
+        route,
+    },
 };
 use crate::{
     auth::{
@@ -36,15 +39,32 @@ pub(super) fn table() -> Vec<Operation> {
         route(Get, "/api/v1/agents", Scope(JobsRead), list_agents, Agents::from)
             .about("list_agents", "jobs", LIST, "agents list")
             .rpc("/annie.v1.Agents/List", asked_list, listed),
-        route(Post, "/api/v1/agents/{id}/steer", Scope(JobsControl), steer, |done| done)
-            .about("steer_agent", "jobs", STEER, "agents steer")
-            .id("The conversation of the agent")
-            .rpc("/annie.v1.Agents/Steer", asked_steer, message_of_control),
-        route(Post, "/api/v1/agents/{id}/stop", Scope(JobsControl), stop, |done| done)
-            .about("stop_agent", "jobs", STOP, "agents stop")
-            .id("The conversation of the agent")
-            .rpc("/annie.v1.Agents/Stop", asked_stop, message_of_control),
+        route(
+            Post,
+            "/api/v1/agents/{id}/steer",
+            Scope(JobsControl),
+            recorded("agent.steer", about_steer, steer),
+            |done| done,
+        )
+        .about("steer_agent", "jobs", STEER, "agents steer")
+        .id("The conversation of the agent")
+        .rpc("/annie.v1.Agents/Steer", asked_steer, message_of_control),
+        route(Post, "/api/v1/agents/{id}/stop", Scope(JobsControl), recorded("agent.stop", about_stop, stop), |done| {
+            done
+        })
+        .about("stop_agent", "jobs", STOP, "agents stop")
+        .id("The conversation of the agent")
+        .rpc("/annie.v1.Agents/Stop", asked_stop, message_of_control),
     ]
+}
+
+/// The text is the user's, and is only in the conversation.
+fn about_steer((Id(id), Body(asked)): &(Id<ConversationId>, Body<SteerAgent>)) -> Subject {
+    Subject::of(format!("{id}/{}", asked.agent))
+}
+
+fn about_stop((Id(id), Body(asked)): &(Id<ConversationId>, Body<StopAgent>)) -> Subject {
+    Subject::of(format!("{id}/{}", asked.agent)).because(&asked.reason)
 }
 
 /// A sub-agent that has not reported.

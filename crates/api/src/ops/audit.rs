@@ -56,6 +56,10 @@ pub struct Verified {
     /// The digest of the page's last seal. Note it outside of the database: a later verification can be compared with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_digest: Option<String>,
+    /// When the page's last seal was made, RFC 3339: what was stored before is verified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    last_at: Option<String>,
     /// The number of events that were stored since and have no seal yet, so that nothing says whether they were changed. On the
     /// last page only.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,7 +71,7 @@ pub struct Verified {
 
 impl From<AuditPage> for Verified {
     fn from(page: AuditPage) -> Self {
-        let AuditPage { seals, events, erased, broken_total, broken, last, has_more, unsealed } = page;
+        let AuditPage { seals, events, erased, broken_total, broken, last, last_at, has_more, unsealed } = page;
         let (last_number, last_digest) = last.unzip();
         Self {
             seals,
@@ -79,6 +83,7 @@ impl From<AuditPage> for Verified {
             next: last_number.filter(|_| has_more).map(|number| number.to_string()),
             last_number,
             last_digest,
+            last_at: last_at.map(|at| at.to_string()),
         }
     }
 }
@@ -100,7 +105,8 @@ fn asked_verify(asked: v1::VerifyAuditRequest) -> Result<Args<VerifyPage>, ApiEr
 }
 
 fn verified(page: AuditPage) -> v1::VerifyAuditResponse {
-    let Verified { seals, events, erased, broken_total, broken, last_number, last_digest, unsealed, next } =
+    let last_at_us = page.last_at.map(|at| at.0);
+    let Verified { seals, events, erased, broken_total, broken, last_number, last_digest, unsealed, next, last_at: _ } =
         page.into();
     v1::VerifyAuditResponse {
         seals,
@@ -112,6 +118,7 @@ fn verified(page: AuditPage) -> v1::VerifyAuditResponse {
         last_digest: last_digest.unwrap_or_default(),
         next: next.unwrap_or_default(),
         unsealed,
+        last_at_us,
     }
 }
 

@@ -7,10 +7,13 @@ use annie_skillkit::{BuiltSkill, DecisionError, Router, SkillDecision, SkillErro
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::row::{
-    Call, Operation,
-    Verb::{Get, Post},
-    route,
+use super::{
+    acts::{Subject, recorded},
+    row::{
+        Call, Operation,
+        Verb::{Get, Post},
+        route,
+    },
 };
 use crate::{
     auth::{
@@ -31,13 +34,29 @@ pub(super) fn table() -> Vec<Operation> {
         route(Get, "/api/v1/built-skills", Scope(JobsRead), list_built_skills, BuiltSkills::from)
             .about("list_built_skills", "skills", "List the skills that your conversations wrote.", "skills show")
             .rpc("/annie.v1.Skills/ListBuilt", |_: v1::ListBuiltSkillsRequest| Ok(()), listed),
-        route(Post, "/api/v1/built-skills/{name}/approve", Scope(JobsControl), approve_skill, BuiltSkillView::from)
-            .about("approve_skill", "skills", "Approve the content of a skill, so that it may run.", "skills approve")
-            .rpc("/annie.v1.Skills/Approve", asked_approve, message_of),
-        route(Post, "/api/v1/built-skills/{name}/withdraw", Scope(JobsControl), withdraw_skill, BuiltSkillView::from)
-            .about("withdraw_skill", "skills", "Withdraw the approval of a skill.", "skills withdraw")
-            .rpc("/annie.v1.Skills/Withdraw", |r: v1::WithdrawSkillRequest| Ok(Name(r.name)), message_of),
+        route(
+            Post,
+            "/api/v1/built-skills/{name}/approve",
+            Scope(JobsControl),
+            recorded("skill.approve", about_approval, approve_skill),
+            BuiltSkillView::from,
+        )
+        .about("approve_skill", "skills", "Approve the content of a skill, so that it may run.", "skills approve")
+        .rpc("/annie.v1.Skills/Approve", asked_approve, message_of),
+        route(
+            Post,
+            "/api/v1/built-skills/{name}/withdraw",
+            Scope(JobsControl),
+            recorded("skill.withdraw", |Name(name): &Name| Subject::of(name), withdraw_skill),
+            BuiltSkillView::from,
+        )
+        .about("withdraw_skill", "skills", "Withdraw the approval of a skill.", "skills withdraw")
+        .rpc("/annie.v1.Skills/Withdraw", |r: v1::WithdrawSkillRequest| Ok(Name(r.name)), message_of),
     ]
+}
+
+fn about_approval((Name(name), _): &(Name, Body<ApproveSkill>)) -> Subject {
+    Subject::of(name)
 }
 
 /// A skill whose file a conversation wrote.

@@ -11,10 +11,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::row::{
-    Call, Operation,
-    Verb::{Get, Post},
-    command, route,
+use super::{
+    acts::{Subject, recorded},
+    row::{
+        Call, Operation,
+        Verb::{Get, Post},
+        command, route,
+    },
 };
 use crate::{
     api::{
@@ -67,13 +70,18 @@ pub(super) fn table() -> Vec<Operation> {
         route(Get, "/api/v1/conversations/{id}/events", Scope(Chat), get_events, Events::from)
             .about("get_events", "chat", "List the events of a conversation.", "")
             .rpc("/annie.v1.Events/List", asked_events, events),
-        command("/api/v1/conversations/{id}/resume", Scope(JobsControl), resume_conversation, RESUMED)
-            .about("resume_conversation", "chat", RESUME, "conversations resume")
-            .rpc(
-                "/annie.v1.Jobs/ResumeConversation",
-                |r: v1::ResumeConversationRequest| path_id("conversation_id", &r.conversation_id),
-                |()| v1::ResumeConversationResponse {},
-            ),
+        command(
+            "/api/v1/conversations/{id}/resume",
+            Scope(JobsControl),
+            recorded("conversation.resume", |Id(id): &Id<ConversationId>| Subject::of(id), resume_conversation),
+            RESUMED,
+        )
+        .about("resume_conversation", "chat", RESUME, "conversations resume")
+        .rpc(
+            "/annie.v1.Jobs/ResumeConversation",
+            |r: v1::ResumeConversationRequest| path_id("conversation_id", &r.conversation_id),
+            |()| v1::ResumeConversationResponse {},
+        ),
     ]
 }
 

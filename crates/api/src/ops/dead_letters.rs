@@ -12,10 +12,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::row::{
-    Call, Operation,
-    Verb::{Get, Post},
-    route,
+use super::{
+    acts::{Subject, recorded},
+    row::{
+        Call, Operation,
+        Verb::{Get, Post},
+        route,
+    },
 };
 use crate::{
     api::{
@@ -49,22 +52,44 @@ pub(super) fn table() -> Vec<Operation> {
             .about("get_dead_letter", "jobs", "Get a dead letter with the history of all attempts.", "dlq show")
             .id("The failed task")
             .rpc("/annie.v1.DeadLetters/Get", |r: v1::GetDeadLetterRequest| path_id("task_id", &r.task_id), whole),
-        route(Post, "/api/v1/dead-letters/retry", Scope(JobsControl), retry_many, ManyDeadLettersDone::from)
-            .about("retry_dead_letters", "jobs", RETRY_MANY, "dlq retry")
-            .rpc("/annie.v1.DeadLetters/RetryMany", asked_many, many_done),
-        route(Post, "/api/v1/dead-letters/discard", Scope(JobsControl), discard_many, ManyDeadLettersDone::from)
-            .about("discard_dead_letters", "jobs", DISCARD_MANY, "dlq discard")
-            .rpc("/annie.v1.DeadLetters/DiscardMany", asked_many, many_done),
-        route(Post, "/api/v1/dead-letters/{id}/retry", Scope(JobsControl), retry_dead_letter, Accepted::from)
-            .about("retry_dead_letter", "jobs", "Retry a dead letter now, in class `high`.", "dlq retry")
-            .rpc(
-                "/annie.v1.DeadLetters/Retry",
-                |r: v1::RetryDeadLetterRequest| path_id("task_id", &r.task_id),
-                convert::submitted,
-            ),
-        route(Post, "/api/v1/dead-letters/{id}/discard", Scope(JobsControl), discard_dead_letter, |discarded| {
-            DiscardedDeadLetter { discarded }
-        })
+        route(
+            Post,
+            "/api/v1/dead-letters/retry",
+            Scope(JobsControl),
+            recorded("dead_letters.retry", about_many, retry_many),
+            ManyDeadLettersDone::from,
+        )
+        .about("retry_dead_letters", "jobs", RETRY_MANY, "dlq retry")
+        .rpc("/annie.v1.DeadLetters/RetryMany", asked_many, many_done),
+        route(
+            Post,
+            "/api/v1/dead-letters/discard",
+            Scope(JobsControl),
+            recorded("dead_letters.discard", about_many, discard_many),
+            ManyDeadLettersDone::from,
+        )
+        .about("discard_dead_letters", "jobs", DISCARD_MANY, "dlq discard")
+        .rpc("/annie.v1.DeadLetters/DiscardMany", asked_many, many_done),
+        route(
+            Post,
+            "/api/v1/dead-letters/{id}/retry",
+            Scope(JobsControl),
+            recorded("dead_letter.retry", about, retry_dead_letter),
+            Accepted::from,
+        )
+        .about("retry_dead_letter", "jobs", "Retry a dead letter now, in class `high`.", "dlq retry")
+        .rpc(
+            "/annie.v1.DeadLetters/Retry",
+            |r: v1::RetryDeadLetterRequest| path_id("task_id", &r.task_id),
+            convert::submitted,
+        ),
+        route(
+            Post,
+            "/api/v1/dead-letters/{id}/discard",
+            Scope(JobsControl),
+            recorded("dead_letter.discard", about, discard_dead_letter),
+            |discarded| DiscardedDeadLetter { discarded },
+        )
         .about("discard_dead_letter", "jobs", "Discard a dead letter permanently.", "dlq discard")
         .rpc(
             "/annie.v1.DeadLetters/Discard",
@@ -72,6 +97,19 @@ pub(super) fn table() -> Vec<Operation> {
             |discarded| v1::DiscardDeadLetterResponse { discarded },
         ),
     ]
+}
+
+fn about(Id(id): &Id<TaskId>) -> Subject {
+    Subject::of(id)
+}
+
+/// A bulk command that only counts is not recorded.
+fn about_many(Body(options): &Body<ManyDeadLettersOptions>) -> Subject {
+    let class = options.priority.map(|class| format!("class {}", class.as_str()));
+    let error = options.error.as_ref().filter(|error| !error.is_empty()).map(|error| format!("error {error}"));
+    let user = options.user.as_ref().map(|user| format!("user {user}"));
+    let filter: Vec<String> = [class, error, user].into_iter().flatten().collect();
+    Subject::of("dead letters").because(&filter.join(", ")).unless(!options.confirmed)
 }
 
 const RETRY_MANY: &str = "Schedule many waiting dead letters for a retry in class `background` when the queue has capacity. \

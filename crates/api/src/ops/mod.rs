@@ -3,6 +3,7 @@
 //! table. Streams and the OpenAI-compatible API are not in it.
 
 mod actors;
+pub(crate) mod acts;
 mod agents;
 mod approvals;
 mod audit;
@@ -18,6 +19,7 @@ mod keys;
 mod mcp;
 pub(crate) mod notifications;
 mod operations;
+pub(crate) mod orders;
 mod reminders;
 mod replay;
 mod row;
@@ -49,11 +51,13 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     deletions::table,
     replay::table,
     audit::table,
+    acts::table,
     keys::table,
     tasks::table,
     jobs::table,
     dead_letters::table,
     operations::table,
+    orders::table,
     approvals::table,
     agents::table,
     built::table,

@@ -2,7 +2,7 @@
 
 use std::convert::identity;
 
-use annie_actors::{GateGrant, KernelError};
+use annie_actors::{GateGrant, KernelError, OrderKind};
 use annie_core::breaker::BreakerState;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
+    acts::{Subject, recorded},
     row::{
         Call, Operation,
         Verb::{Get, Post},
@@ -53,24 +54,35 @@ pub(super) fn table() -> Vec<Operation> {
                 "gate hold",
             )
             .rpc("/annie.v1.Scheduler/HoldGate", asked_hold, held),
-        route(Post, "/api/v1/gate/release", Scope(OpsControl), release_gate, |released| Released { released })
-            .about("release_gate", "operations", "Open the voice gate.", "gate release")
-            .rpc("/annie.v1.Scheduler/ReleaseGate", asked_release, |released| v1::ReleaseGateResponse { released }),
+        route(
+            Post,
+            "/api/v1/gate/release",
+            Scope(OpsControl),
+            recorded("gate.release", about_gate, release_gate),
+            |released| Released { released },
+        )
+        .about("release_gate", "operations", "Open the voice gate.", "gate release")
+        .rpc("/annie.v1.Scheduler/ReleaseGate", asked_release, |released| v1::ReleaseGateResponse { released }),
         route(Get, "/api/v1/breakers", Scope(OpsRead), list_breakers, |breakers| Breakers { breakers })
             .about("list_breakers", "operations", "List the circuit breakers of the skills.", "breakers list")
             .rpc("/annie.v1.Actors/ListBreakers", |_: v1::ListBreakersRequest| Ok(()), listed),
-        command("/api/v1/breakers/{skill}/reset", Scope(OpsControl), reset_breaker, "The breaker is closed")
-            .about(
-                "reset_breaker",
-                "operations",
-                "Close a skill's breaker, so that its next call is admitted.",
-                "breakers reset",
-            )
-            .rpc(
-                "/annie.v1.Actors/ResetBreaker",
-                |r: v1::ResetBreakerRequest| Ok(Name(r.skill)),
-                |()| v1::ResetBreakerResponse {},
-            ),
+        command(
+            "/api/v1/breakers/{skill}/reset",
+            Scope(OpsControl),
+            recorded("breaker.close", |Name(skill): &Name| Subject::of(skill), reset_breaker),
+            "The breaker is closed",
+        )
+        .about(
+            "reset_breaker",
+            "operations",
+            "Close a skill's breaker, so that its next call is admitted.",
+            "breakers reset",
+        )
+        .rpc(
+            "/annie.v1.Actors/ResetBreaker",
+            |r: v1::ResetBreakerRequest| Ok(Name(r.skill)),
+            |()| v1::ResetBreakerResponse {},
+        ),
     ]
 }
 
@@ -98,6 +110,7 @@ fn overview(overview: Overview) -> v1::OverviewResponse {
         failures: minute.failures,
         waiting_max: minute.waiting_max,
         restarts: minute.restarts,
+        output_tokens: minute.output_tokens,
         first_token_p95_ms: minute.first_token_p95_ms,
     };
     v1::OverviewResponse { since_us: overview.since.0, minutes: overview.minutes.into_iter().map(minute).collect() }
@@ -172,6 +185,11 @@ fn asked_release(asked: v1::ReleaseGateRequest) -> Result<Body<Release>, ApiErro
     Ok(Body(Release { backend, holder }))
 }
 
+/// The backend, or the first one.
+fn about_gate(Body(gate): &Body<Release>) -> Subject {
+    Subject::of(if gate.backend.is_empty() { "gate" } else { &gate.backend }).because(&gate.holder)
+}
+
 async fn release_gate(call: Call, Body(gate): Body<Release>) -> Result<bool, ApiError> {
     Ok(call.state.kernel.release_gate(&gate.backend, holder(&gate.holder)?).await?)
 }
@@ -204,6 +222,9 @@ pub struct BreakerLine {
     opened_at: Option<String>,
     /// Runs in progress.
     runs: u64,
+    /// The order of an operator that holds the breaker open: who gave it, since when, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<String>,
 }
 
 impl BreakerLine {
@@ -212,7 +233,7 @@ impl BreakerLine {
         let state = BreakerState::deserialize(&view["state"]).ok();
         let opened_at = view["opened_at"].as_str().filter(|_| state != Some(BreakerState::Closed)).map(str::to_owned);
         let (failures, trips, runs) = (number("failures"), number("trips"), number("runs"));
-        Self { skill, state, failures, trips, opened_at, runs }
+        Self { skill, state, failures, trips, opened_at, runs, held: None }
     }
 }
 
@@ -226,6 +247,7 @@ impl From<BreakerLine> for v1::Breaker {
             trips: line.trips,
             opened_at_us: opened_at.map(|at| at.timestamp_micros()),
             runs: line.runs,
+            held: line.held.unwrap_or_default(),
         }
     }
 }
@@ -252,7 +274,18 @@ async fn list_breakers(call: Call, (): ()) -> Result<Vec<BreakerLine>, ApiError>
             BreakerLine::of(skill, &view)
         })
     });
-    Ok(join_all(asked).await)
+    let mut lines = join_all(asked).await;
+    for order in kernel.orders().into_iter().filter(|order| order.kind == OrderKind::OpenBreaker) {
+        let at = lines.binary_search_by(|line| line.skill.as_str().cmp(&order.target)).unwrap_or_else(|at| {
+            lines.insert(at, BreakerLine::of(order.target.clone(), &Value::Null));
+            at
+        });
+        if let Some(line) = lines.get_mut(at) {
+            (line.state, line.opened_at) = (Some(BreakerState::Open), Some(order.at.to_string()));
+            line.held = Some(order.sentence());
+        }
+    }
+    Ok(lines)
 }
 
 async fn reset_breaker(call: Call, Name(skill): Name) -> Result<(), ApiError> {
@@ -269,6 +302,5 @@ async fn reset_breaker(call: Call, Name(skill): Name) -> Result<(), ApiError> {
         }
         done => done?,
     }
-    tracing::warn!(skill, by = call.caller.name(), "an operator closed a breaker");
     Ok(())
 }

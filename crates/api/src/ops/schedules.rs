@@ -10,10 +10,13 @@ use annie_core::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::row::{
-    Call, Operation,
-    Verb::{Get, Post},
-    command, route,
+use super::{
+    acts::{Subject, recorded},
+    row::{
+        Call, Operation,
+        Verb::{Get, Post},
+        command, route,
+    },
 };
 use crate::{
     auth::{
@@ -41,15 +44,32 @@ pub(super) fn table() -> Vec<Operation> {
         route(Get, "/api/v1/schedules/{number}/next", Scope(JobsRead), next_occurrences, Occurrences::from)
             .about("next_occurrences", "jobs", "Get the next ten times of a schedule.", "cron next")
             .rpc("/annie.v1.Schedules/Next", asked, occurrences),
-        route(Post, "/api/v1/schedules/{number}/pause", Scope(JobsControl), pause_schedule, Schedule::from)
-            .about("pause_schedule", "jobs", "Pause a schedule.", "cron pause")
-            .rpc("/annie.v1.Schedules/Pause", asked, message_of),
-        route(Post, "/api/v1/schedules/{number}/resume", Scope(JobsControl), resume_schedule, Schedule::from)
-            .about("resume_schedule", "jobs", "Resume a schedule that is paused.", "cron resume")
-            .rpc("/annie.v1.Schedules/Resume", asked, message_of),
-        command("/api/v1/schedules/{number}/remove", Scope(JobsControl), remove_schedule, "The schedule is removed")
-            .about("remove_schedule", "jobs", "Remove a schedule.", "cron remove")
-            .rpc("/annie.v1.Schedules/Remove", asked, |()| v1::RemoveScheduleResponse {}),
+        route(
+            Post,
+            "/api/v1/schedules/{number}/pause",
+            Scope(JobsControl),
+            recorded("schedule.pause", about, pause_schedule),
+            Schedule::from,
+        )
+        .about("pause_schedule", "jobs", "Pause a schedule.", "cron pause")
+        .rpc("/annie.v1.Schedules/Pause", asked, message_of),
+        route(
+            Post,
+            "/api/v1/schedules/{number}/resume",
+            Scope(JobsControl),
+            recorded("schedule.resume", about, resume_schedule),
+            Schedule::from,
+        )
+        .about("resume_schedule", "jobs", "Resume a schedule that is paused.", "cron resume")
+        .rpc("/annie.v1.Schedules/Resume", asked, message_of),
+        command(
+            "/api/v1/schedules/{number}/remove",
+            Scope(JobsControl),
+            recorded("schedule.remove", about, remove_schedule),
+            "The schedule is removed",
+        )
+        .about("remove_schedule", "jobs", "Remove a schedule.", "cron remove")
+        .rpc("/annie.v1.Schedules/Remove", asked, |()| v1::RemoveScheduleResponse {}),
         route(Post, "/api/v1/schedules/{number}/run", Scope(Chat), run_schedule, Accepted::from)
             .about("run_schedule", "jobs", "Submit the message of a schedule now.", "cron run-now")
             .rpc("/annie.v1.Schedules/RunNow", asked, convert::submitted),
@@ -246,6 +266,10 @@ async fn next_occurrences(call: Call, Name(which): Name) -> Result<Vec<Micros>, 
 
 async fn change(call: Call, which: &str, change: ScheduleChange) -> Result<NumberedSchedule, ApiError> {
     Ok(call.state.kernel.change_schedule(&call.caller.user, number(which)?, change).await?)
+}
+
+fn about(Name(which): &Name) -> Subject {
+    Subject::of(format!("schedule {which}"))
 }
 
 async fn pause_schedule(call: Call, Name(which): Name) -> Result<NumberedSchedule, ApiError> {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
+    acts::{Subject, recorded},
     input::OpenPage,
     row::{
         Call, Operation,
@@ -43,25 +44,55 @@ pub(super) fn table() -> Vec<Operation> {
         route(Get, "/api/v1/tasks/{id}", Scope(JobsRead), get_task, Task::from)
             .about("get_task", "jobs", "Get a task.", "tasks show")
             .rpc("/annie.v1.Jobs/Get", |r: v1::GetTaskRequest| path_id("task_id", &r.task_id), wire),
-        route(Post, "/api/v1/tasks/{id}/cancel", Scope(JobsControl), cancel_task, |cancelled| CancelledTask {
-            cancelled,
-        })
+        route(
+            Post,
+            "/api/v1/tasks/{id}/cancel",
+            Scope(JobsControl),
+            recorded("task.cancel", about, cancel_task),
+            |cancelled| CancelledTask { cancelled },
+        )
         .about("cancel_task", "jobs", "Cancel a task.", "tasks cancel")
         .rpc(
             "/annie.v1.Jobs/Cancel",
             |r: v1::CancelTaskRequest| path_id("task_id", &r.task_id),
             |cancelled| v1::CancelTaskResponse { cancelled },
         ),
-        route(Post, "/api/v1/tasks/{id}/suspend", Scope(JobsControl), suspend_task, |done| ControlledTask { done })
-            .about("suspend_task", "jobs", SUSPEND, "jobs pause")
-            .rpc("/annie.v1.Jobs/Suspend", |r: v1::ControlTaskRequest| path_id("task_id", &r.task_id), controlled),
-        route(Post, "/api/v1/tasks/{id}/continue", Scope(JobsControl), continue_task, |done| ControlledTask { done })
-            .about("continue_task", "jobs", "Continue a suspended task.", "jobs resume")
-            .rpc("/annie.v1.Jobs/Continue", |r: v1::ControlTaskRequest| path_id("task_id", &r.task_id), controlled),
-        route(Post, "/api/v1/tasks/{id}/priority", Scope(JobsControl), set_priority, |done| ControlledTask { done })
-            .about("set_priority", "jobs", "Change the class of a task.", "jobs priority")
-            .rpc("/annie.v1.Jobs/SetPriority", asked_priority, controlled),
+        route(
+            Post,
+            "/api/v1/tasks/{id}/suspend",
+            Scope(JobsControl),
+            recorded("task.suspend", about, suspend_task),
+            |done| ControlledTask { done },
+        )
+        .about("suspend_task", "jobs", SUSPEND, "jobs pause")
+        .rpc("/annie.v1.Jobs/Suspend", |r: v1::ControlTaskRequest| path_id("task_id", &r.task_id), controlled),
+        route(
+            Post,
+            "/api/v1/tasks/{id}/continue",
+            Scope(JobsControl),
+            recorded("task.continue", about, continue_task),
+            |done| ControlledTask { done },
+        )
+        .about("continue_task", "jobs", "Continue a suspended task.", "jobs resume")
+        .rpc("/annie.v1.Jobs/Continue", |r: v1::ControlTaskRequest| path_id("task_id", &r.task_id), controlled),
+        route(
+            Post,
+            "/api/v1/tasks/{id}/priority",
+            Scope(JobsControl),
+            recorded("task.priority", about_priority, set_priority),
+            |done| ControlledTask { done },
+        )
+        .about("set_priority", "jobs", "Change the class of a task.", "jobs priority")
+        .rpc("/annie.v1.Jobs/SetPriority", asked_priority, controlled),
     ]
+}
+
+fn about(Id(id): &Id<TaskId>) -> Subject {
+    Subject::of(id)
+}
+
+fn about_priority((Id(id), Body(new)): &(Id<TaskId>, Body<NewPriority>)) -> Subject {
+    Subject::of(id).because(&format!("to class {}", new.priority.as_str()))
 }
 
 const SUSPEND: &str =

@@ -141,6 +141,7 @@ fn every_operation_is_on_all_front_ends() {
 const DIFFERENCES: &[(&str, &str)] = &[
     ("Event.json", "the whole event, whose other fields depend on its kind"),
     ("QueueResponse lacks backends", "the whole reply is one field, `queue_json`"),
+    ("QueueResponse lacks orders", "as `backends`"),
     ("QueueResponse lacks running", "as `backends`"),
     ("QueueResponse lacks waiting", "as `backends`"),
     ("QueueResponse.queue_json", "as `backends`"),

@@ -229,8 +229,10 @@ async fn grpc_watch_shows_new_incarnations_after_kill_stop_and_restart() {
     let first = watch.message().await.unwrap().unwrap();
     assert_eq!((first.changed.len(), first.changed[0].path.as_str(), first.total), (1, "/scheduler", 1));
     let incarnation = first.changed[0].incarnation;
-    let act =
-        |incarnation| v1::ActRequest { path: "/scheduler".into(), incarnation, reason: "a test".into(), force: false };
+    let act = |incarnation| {
+        let (path, reason) = ("/scheduler".into(), "a test".into());
+        v1::ActRequest { path, incarnation, reason, ..v1::ActRequest::default() }
+    };
     assert_eq!(actors.kill(act(incarnation + 9)).await.unwrap_err().code(), Code::FailedPrecondition);
     actors.kill(act(incarnation)).await.unwrap();
     let incarnation = incarnation_after(&mut watch, incarnation).await;

@@ -214,7 +214,8 @@ async fn overview_counts_turns_restarts_and_waits_of_the_last_hour() {
     let server = Server::start(echo()).await;
     server.say(json!({ "text": "one" })).await;
     server.say(json!({ "text": "two" })).await;
-    assert_eq!(server.post("/api/v1/actors/kill", json!({ "path": "/scheduler" })).await.0, 200);
+    let kill = json!({ "path": "/scheduler", "reason": "a test", "force": true });
+    assert_eq!(server.post("/api/v1/actors/kill", kill).await.0, 200);
     server.say(json!({ "text": "three" })).await;
     let (status, overview) = server.get("/api/v1/overview").await;
     assert_eq!(status, 200, "{overview}");

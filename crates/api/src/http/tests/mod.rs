@@ -19,6 +19,7 @@ mod openai_tools;
 mod operate;
 mod operations;
 mod options;
+mod orders;
 mod page;
 mod reminders;
 mod replay;

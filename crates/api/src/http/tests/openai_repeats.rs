@@ -167,7 +167,7 @@ async fn completion_with_key_continues_after_disconnect_and_answers_the_repeat()
     server.say(json!({ "text": "something else" })).await;
     assert_eq!(server.model.abandoned_count(), 0, "the turn goes on");
     // The hanging round is started again.
-    let engine = json!({ "path": format!("/conversations/engine:{conversation}") });
+    let engine = json!({ "path": format!("/conversations/engine:{conversation}"), "reason": "a test", "force": true });
     assert_eq!(server.post("/api/v1/actors/kill", engine).await.0, 200);
     body["stream"] = false.into();
     let (status, answer) = read(post(&server, path, &body, &[("idempotency-key", "k")]).await).await;
@@ -207,7 +207,8 @@ async fn later_attempt_waits_for_answer_of_first_attempt_and_equal_request_does_
         assert_eq!(received().await, 3);
         // The hanging round is started again.
         let mut open = server.state.kernel.tasks(Scope::Operator, true, Micros(i64::MAX).into(), 9).await.unwrap();
-        let engine = json!({ "path": format!("/conversations/engine:{}", open.remove(0).conversation) });
+        let actor = format!("/conversations/engine:{}", open.remove(0).conversation);
+        let engine = json!({ "path": actor, "reason": "a test", "force": true });
         assert_eq!(server.post("/api/v1/actors/kill", engine).await.0, 200);
         let again = post(&server, path, &body, &[(ATTEMPT, "1")]).await.text().await.unwrap();
         assert!(again.contains("answer 3"), "{path}: {again}");
@@ -275,7 +276,7 @@ async fn repeated_attempt_of_continuation_uses_conversation_of_first_attempt() {
     let (_, first) = read(first).await;
     let next = json!({ "model": "annie", "input": "two", "stream": true, "previous_response_id": first["id"] });
     leave(&server, path, &next).await;
-    let engine = json!({ "path": format!("/conversations/engine:{home}") });
+    let engine = json!({ "path": format!("/conversations/engine:{home}"), "reason": "a test", "force": true });
     assert_eq!(server.post("/api/v1/actors/kill", engine).await.0, 200);
     let again = post(&server, path, &next, &[(ATTEMPT, "1")]).await;
     assert_eq!(again.headers()["x-annie-conversation"], home.as_str());

@@ -44,15 +44,17 @@ async fn actor_tree_is_listed_viewed_and_operated() {
     let started_at = view["actor"]["started_at"].as_str().unwrap();
     assert!(started_at.ends_with('Z'), "{started_at} is not RFC 3339 in UTC: {view}");
     let incarnation = view["actor"]["incarnation"].as_u64().unwrap();
-    let (status, problem) =
-        server.post("/api/v1/actors/kill", json!({ "path": "/scheduler", "incarnation": incarnation + 7 })).await;
+    let (status, problem) = server
+        .post("/api/v1/actors/kill", json!({ "path": "/scheduler", "incarnation": incarnation + 7, "reason": "x" }))
+        .await;
     assert_eq!((status, &problem["code"]), (409, &json!("stale")));
     // JSON does not distinguish 7 and 7.0.
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let inject = json!({ "path": "/scheduler", "incarnation": incarnation as f64, "reason": "a test" });
     assert_eq!(server.post("/api/v1/actors/kill", inject).await.0, 200);
     assert_eq!(server.say(json!({ "text": "still there?" })).await["answer"], "You said: still there?");
-    let (status, injected) = server.post("/api/v1/actors/restart", json!({ "path": "/breakers" })).await;
+    let (status, injected) =
+        server.post("/api/v1/actors/restart", json!({ "path": "/breakers", "reason": "a test", "force": true })).await;
     assert_eq!((status, &injected["actor"]["path"]), (200, &json!("/breakers")));
     assert_eq!(server.say(json!({ "text": "and now?" })).await["answer"], "You said: and now?");
     assert_eq!(server.post("/api/v1/actors/stop", json!({ "path": "/nobody" })).await.0, 404);
@@ -81,7 +83,8 @@ async fn operations_on_the_root_actor_without_force_are_refused_on_every_front_e
         assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused}");
     }
     assert_eq!(server.say(json!({ "text": "still there?" })).await["answer"], "You said: still there?");
-    let (status, _) = server.post("/api/v1/actors/kill", json!({ "path": "/", "force": true })).await;
+    let (status, _) =
+        server.post("/api/v1/actors/kill", json!({ "path": "/", "force": true, "reason": "a test" })).await;
     assert_eq!(status, 200, "force allows it");
 }
 
