@@ -21,6 +21,7 @@ mod egress;
 mod everyday;
 mod failures;
 mod forget;
+pub mod fork_reports;
 mod front_ends;
 mod guards;
 mod hook_channels;
