@@ -252,11 +252,11 @@ fn client_of(folder: &Path, protocol: ProtocolChoice) -> McpSource {
 /// A call of the tool `annie` with this message.
 fn message(text: &str) -> SkillCall {
     let task = TaskId::from_uuid(uuid::Uuid::from_u128(1));
-    let intent = IntentId::for_call(task, &AgentId::orchestrator(), text);
+    let intent = IntentId::for_call(task, &AgentId::orchestrator(), &format!("{skill} {arguments}"));
     SkillCall {
         intent,
-        skill: "mcp.annie.annie".to_owned(),
-        arguments: json!({"message": text}),
+        skill: skill.to_owned(),
+        arguments,
         origin: Vec::new(),
         user: UserId::local(),
         conversation: ConversationId::from_uuid(uuid::Uuid::from_u128(2)),
@@ -297,6 +297,10 @@ fn mcp_servers_of_another_program_are_printed_as_configuration() {
         let annie = Command::new(env!("CARGO_BIN_EXE_annie"))
             .args(["--data".as_ref(), folder.path().as_os_str(), "mcp".as_ref(), "import".as_ref(), file.as_os_str()])
             .env_clear()
+    call_of("mcp.annie.annie", json!({"message": text}))
+}
+
+fn call_of(skill: &str, arguments: Value) -> SkillCall {
             .env("PATH", "/usr/bin:/bin")
             .env("HOME", folder.path())
             .output();
@@ -308,3 +312,6 @@ fn mcp_servers_of_another_program_are_printed_as_configuration() {
     let missing = import(Path::new("/nonexistent.json"));
     assert_eq!(missing.status.code(), Some(3), "{missing:?}");
 }
+            let title = format!("Buy milk by {protocol:?}");
+            let made = client.run(call_of("mcp.annie.tasks__create", json!({"title": title}))).await;
+            assert!(made.status == Status::Success && made.data.contains(&title), "{made:?}");

@@ -37,6 +37,7 @@ mod logs;
 mod long_results;
 mod loops;
 mod mcp;
+mod mcp_server;
 mod memory_decay;
 mod messages;
 mod metrics;
