@@ -240,6 +240,26 @@ agent_client() {
   fi
 }
 
+# Annie as an MCP server for the official SDK, on the server that runs, and as a client of the official server for git.
+mcp_clients() {
+  local python=$target/clients-venv/bin/python dir=tests/clients/mcp
+  [ -x "$python" ] || { skip "MCP clients: no python environment"; return; }
+  if "$python" -c 'from mcp import Client' 2>/dev/null || "$python" -m pip install -q 'mcp>=2' >"$log" 2>&1; then
+    part "$dir/sdk_client.py" "$python" "$dir/sdk_client.py" "$url" "$annie" "$scratch/data"
+  else
+    tail -3 "$log"
+    skip "$dir/sdk_client.py: the package mcp cannot be installed"
+  fi
+  if ! want git git; then
+    skip "$dir/git_question.py: git is not here"
+  elif "$python" -c 'import mcp_server_git' 2>/dev/null || "$python" -m pip install -q mcp-server-git >"$log" 2>&1; then
+    part "$dir/git_question.py" "$python" "$dir/git_question.py" "$annie"
+  else
+    tail -3 "$log"
+    skip "$dir/git_question.py: the package mcp-server-git cannot be installed"
+  fi
+}
+
 # Drives the page in Chromium against servers of its own. Limited in time, so that a page that hangs does not hold everything.
 page_tests() {
   local dir=tests/page home=$target/page-node
@@ -278,6 +298,7 @@ if [ "$quick" != --quick ]; then
       if start_server "$scratch/data"; then
         pass "a server for the clients"
         python_clients "${clients[@]}"
+        mcp_clients
         part "the server stops in good order" stop_server
         agent_clients
       else

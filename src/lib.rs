@@ -8,4 +8,4 @@ mod probe;
 pub mod secrets;
 
 use annie_api::ops;
-pub use annie_api::{api, auth, error, grpc, http, system, telemetry};
+pub use annie_api::{api, auth, error, grpc, http, mcp, system, telemetry};

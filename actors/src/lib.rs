@@ -17,6 +17,7 @@ mod expiry;
 mod extensions;
 mod fail_open;
 mod fixed;
+mod fork_reports;
 mod hook_breakers;
 mod hub;
 mod jobs;

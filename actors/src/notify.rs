@@ -11,6 +11,7 @@ use std::{
 };
 
 use annie_core::{
+    fork_report::FORK_REPORT_CHANNEL,
     ids::{OutboxId, TaskId, UserId},
     notice::notice,
     ports::{Channel, Delivered, OutboxRow, StoreError, StoreErrorKind},
@@ -164,7 +165,7 @@ async fn deliver(wiring: &Wiring, received: &HashSet<TaskId>) -> Result<Pass<Don
 async fn divert_missing_channels(wiring: &Wiring) -> Result<Option<Micros>, StoreError> {
     let mut next = None;
     for channel in wiring.store.waiting_channels().await? {
-        if wiring.extensions.channel(&channel).is_some() {
+        if channel == FORK_REPORT_CHANNEL || wiring.extensions.channel(&channel).is_some() {
             continue;
         }
         let now = wiring.env.now();

@@ -141,7 +141,7 @@ async fn send(wiring: &Wiring, user: &UserId, todo: &RemindedTodo, remind_at: Mi
     message.channel = original.as_ref().map(|inbound| inbound.channel().to_owned()).unwrap_or_default();
     message.private = original.as_ref().is_some_and(|inbound| inbound.private);
     message.reply_to = original.and_then(|inbound| inbound.reply_to).filter(|to| has_channel(wiring, to));
-    message.is_reminder = true;
+    message.carries_answer = true;
     message.origins = todo.origins.clone();
     // The to-do is no part of the conversation in which its reminder was set.
     message.moves_on = true;

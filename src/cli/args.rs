@@ -521,7 +521,7 @@ pub enum Mcp {
         #[arg(long)]
         tools: bool,
     },
-    /// Answer MCP requests from stdin on stdout: the tool `annie` sends a message to the running server
+    /// Answer MCP requests from stdin on stdout: send messages to the running server, and run skills on your own data
     Serve,
     /// Print the MCP servers of another program's configuration in the form of Annie's
     Import {

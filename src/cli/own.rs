@@ -164,7 +164,7 @@ async fn sent(site: &Site, command: &str, mode: Mode) -> Result<(), Failure> {
         None => {
             let own = boot::assemble(&site.loaded, &site.folder).await?;
             // The person at this machine owns the data folder.
-            let caller = CommandCaller { user: site.user(), source: "cli", may_approve: true };
+            let caller = CommandCaller { user: site.user(), source: "cli", may_approve: true, origins: Vec::new() };
             let ran = match mode {
                 Mode::Run => own.kernel.run_skill(caller, command, &key).await,
                 Mode::Test { accepts_once } => own.kernel.test_skill(caller, command, &key, accepts_once).await,

@@ -13,6 +13,7 @@ mod doubt;
 mod ends;
 mod equal;
 mod every_step;
+mod fork_reports;
 mod frozen;
 mod full_disk;
 mod hiccups;

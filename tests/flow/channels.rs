@@ -16,7 +16,7 @@ use crate::{
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 /// The secret in a file, and the table of a channel that posts to this URL.
-fn channel(url: &str) -> (tempfile::TempDir, String) {
+pub(super) fn channel(url: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let path: PathBuf = folder.path().join("secret");
     std::fs::write(&path, format!("{SECRET}\n")).expect("written");

@@ -137,6 +137,52 @@ async fn mcp_call_that_a_kill_of_the_process_cuts_off_is_in_doubt_and_is_not_rep
     assert_eq!(std::fs::read_to_string(&puts).expect("the file"), "put\n", "the call was not repeated");
 }
 
+/// A model that reads a resource of the server, then a prompt, then what is not there, and then repeats all of it.
+async fn reader() -> FakeModelServer {
+    FakeModelServer::start(|seen| {
+        let read = |skill: &str, arguments: Value| {
+            Reply::calls([("use_skill", json!({"skill": format!("mcp.fake.{skill}"), "arguments": arguments}))])
+        };
+        let messages = seen.messages();
+        let results: Vec<&Value> = messages.iter().filter(|message| message["role"] == "tool").collect();
+        match results.len() {
+            0 => read("list_resources", json!({})),
+            1 => read("read_resource", json!({"uri": "note://gate"})),
+            2 => read("get_prompt", json!({"name": "greet", "arguments": "{\"who\": \"Bob\"}"})),
+            3 => read("read_resource", json!({"uri": "note://none"})),
+            _ => {
+                let texts = results.iter().filter_map(|message| message["content"].as_str());
+                Reply::says(texts.collect::<Vec<_>>().join("\n"))
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mcp_resources_and_prompts_of_a_server_are_read_in_a_turn() {
+    for revision in ["modern", "legacy"] {
+        let model = reader().await;
+        let fake = program("fake", revision, "env = { FAKE_READS = \"yes\" }");
+        let (_folder, server) = server_with(&model, &format!("mode = \"single_loop\"\n{fake}")).await;
+        let row = connected(&server, "fake").await;
+        let effects: Vec<&Value> =
+            row["tools"].as_array().expect("tools").iter().skip(8).map(|tool| &tool["effect"]).collect();
+        assert_eq!(effects, ["read"; 4], "{row}");
+        let sent = ask(&server, "What is in the notes?").await;
+        let answer = sent["answer"].as_str().unwrap_or_default();
+        for part in ["- note://gate (Gate): About the gate.", "note://{name}", "The gate squeaks.", "Greet Bob."] {
+            assert!(answer.contains(part), "{revision}, {part}: {sent}");
+        }
+        assert!(answer.contains("no such resource"), "{revision}: {sent}");
+    }
+    // A server that has neither gets no skills for them.
+    let model = caller().await;
+    let (_folder, server) = server_with(&model, &program("fake", "modern", "")).await;
+    let row = connected(&server, "fake").await;
+    assert_eq!(row["tools"].as_array().map(Vec::len), Some(8), "{row}");
+}
+
 /// A service that speaks one revision.
 #[derive(Clone)]
 struct Service {
@@ -251,12 +297,16 @@ fn client_of(folder: &Path, protocol: ProtocolChoice) -> McpSource {
 
 /// A call of the tool `annie` with this message.
 fn message(text: &str) -> SkillCall {
+    call_of("mcp.annie.annie", json!({"message": text}))
+}
+
+fn call_of(skill: &str, arguments: Value) -> SkillCall {
     let task = TaskId::from_uuid(uuid::Uuid::from_u128(1));
-    let intent = IntentId::for_call(task, &AgentId::orchestrator(), text);
+    let intent = IntentId::for_call(task, &AgentId::orchestrator(), &format!("{skill} {arguments}"));
     SkillCall {
         intent,
-        skill: "mcp.annie.annie".to_owned(),
-        arguments: json!({"message": text}),
+        skill: skill.to_owned(),
+        arguments,
         origin: Vec::new(),
         user: UserId::local(),
         conversation: ConversationId::from_uuid(uuid::Uuid::from_u128(2)),
@@ -277,6 +327,9 @@ async fn mcp_client_gets_the_answer_of_annie_by_either_revision() {
         let calls = async {
             let is_connected = async || (client.view().state == ServerState::Connected).then_some(());
             eventually("the client is connected", is_connected).await;
+            let title = format!("Buy milk by {protocol:?}");
+            let made = client.run(call_of("mcp.annie.tasks__create", json!({"title": title}))).await;
+            assert!(made.status == Status::Success && made.data.contains(&title), "{made:?}");
             (client.run(message("hello")).await, client.run(message(" ")).await)
         };
         let (answer, refused) = tokio::select! {

@@ -33,7 +33,7 @@ pub fn parts() -> (WorldParts, Arc<TestClock>) {
 }
 
 fn by_ann() -> CommandCaller<'static> {
-    CommandCaller { user: ann(), source: "test", may_approve: false }
+    CommandCaller { user: ann(), source: "test", may_approve: false, origins: Vec::new() }
 }
 
 /// Runs a skill for Ann by command, which makes the worker read the reminders.

@@ -51,7 +51,7 @@ pub(super) async fn start(more: &str) -> Stage {
     start_with(more, async |url| gullible(url).await).await
 }
 
-async fn start_with(more: &str, model: impl AsyncFnOnce(String) -> FakeModelServer) -> Stage {
+pub(super) async fn start_with(more: &str, model: impl AsyncFnOnce(String) -> FakeModelServer) -> Stage {
     let site = Site::start(|_| page(INJECTION)).await;
     let model = model(site.url("/weather")).await;
     let work = tempfile::tempdir().expect("a folder");

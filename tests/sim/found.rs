@@ -151,7 +151,7 @@ impl Faults for RefuseNotifications {
 
     fn in_mail(&self, actor: &str, _path: &str, point: &str) -> FaultAction {
         let is_notification = point == "mailbox:New"
-            && matches!(actor, "notifier" | "dead_letters" | "expiry" | "schedules" | "reminders");
+            && matches!(actor, "notifier" | "dead_letters" | "expiry" | "schedules" | "reminders" | "channel");
         if is_notification { FaultAction::Fail } else { FaultAction::Pass }
     }
 }

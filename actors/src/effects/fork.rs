@@ -1,12 +1,13 @@
 //! Starts the work of a prompt skill with `context: fork` as a new task in a new conversation [S1 Fork]. The message of the task
-//! is `/name` with the arguments, so its turn gets the instructions as if a user had sent that message. The user is notified of
-//! the result.
+//! is `/name` with the arguments, so its turn gets the instructions as if a user had sent that message. The address of the message
+//! is the conversation that started the task, so the result is reported there (`actors/src/fork_reports.rs`).
 //!
 //! The id of the task's message is derived from the intent of the call, so a call that is repeated after a crash starts no second
 //! task.
 
 use annie_core::{
     event::{Inbound, PlannedSkill, Priority},
+    fork_report::ForkCaller,
     ids::{ConversationId, TaskId, UserId},
     inbound::FORK,
     outcome::Outcome,
@@ -25,6 +26,8 @@ use crate::{
 /// What the forked task inherits from its caller: an agent, or a user's message.
 pub(crate) struct ForkedBy {
     user: UserId,
+    /// Where the result is reported.
+    caller: ForkCaller,
     is_private: bool,
     channel: String,
     /// The agent belongs to a forked task. A forked task forks no further tasks, so forks do not nest.
@@ -39,6 +42,7 @@ impl ForkedBy {
     pub fn of(view: AgentView<'_>) -> Self {
         Self {
             user: view.user().clone(),
+            caller: ForkCaller { conversation: view.conversation(), task: view.task() },
             is_private: view.is_private(),
             channel: view.channels().into_iter().next().unwrap_or_default(),
             is_forked: is_fork(&view.facts().channel),
@@ -49,9 +53,10 @@ impl ForkedBy {
     }
 
     /// The fork of a message that calls a skill or a workflow by its name.
-    fn of_message(user: &UserId, inbound: &Inbound, origins: Vec<String>) -> Self {
+    fn of_message(user: &UserId, caller: ForkCaller, inbound: &Inbound, origins: Vec<String>) -> Self {
         Self {
             user: user.clone(),
+            caller,
             is_private: inbound.private,
             channel: inbound.channel().to_owned(),
             is_forked: false,
@@ -83,7 +88,8 @@ fn spawned(planned: &PlannedSkill, started: Result<TaskId, KernelError>) -> Outc
         Ok(task) => {
             let status = json!({"task_id": task, "status": "spawned"});
             let text = format!(
-                "{status}\nThe work goes on in the background, and the user is notified when it ends. Do not wait for it."
+                "{status}\nThe work goes on in the background, and its result is reported in this conversation. Do not wait for \
+                 it."
             );
             Outcome::success(text).with_evidence(json!({"skill": planned.skill, "task": task}))
         }
@@ -105,6 +111,7 @@ fn spawned(planned: &PlannedSkill, started: Result<TaskId, KernelError>) -> Outc
 pub(crate) async fn fork_called(
     wiring: &Wiring,
     user: &UserId,
+    at: ForkCaller,
     inbound: &Inbound,
     called: &PlannedSkill,
 ) -> Option<AnswerWithoutTurn> {
@@ -117,7 +124,7 @@ pub(crate) async fn fork_called(
     if !has_fork_context || is_the_task || inbound.thread().is_some() || inbound.format().is_some() {
         return None;
     }
-    Some(match start_task(wiring, called, ForkedBy::of_message(user, inbound, Vec::new())).await {
+    Some(match start_task(wiring, called, ForkedBy::of_message(user, at, inbound, Vec::new())).await {
         Ok(task) => AnswerWithoutTurn {
             text: format!("{} is spawned as background task {task}. You are notified when it ends.", called.skill),
             is_done: true,
@@ -133,10 +140,11 @@ pub(crate) async fn fork_called(
 pub(super) async fn fork_workflow(
     wiring: &Wiring,
     user: &UserId,
+    at: ForkCaller,
     inbound: &Inbound,
     called: &PlannedSkill,
 ) -> AnswerWithoutTurn {
-    match start_task(wiring, called, ForkedBy::of_message(user, inbound, inbound.origins.clone())).await {
+    match start_task(wiring, called, ForkedBy::of_message(user, at, inbound, inbound.origins.clone())).await {
         Ok(task) => {
             let name = &called.skill;
             let text = format!(
@@ -165,6 +173,8 @@ async fn start_task(wiring: &Wiring, planned: &PlannedSkill, by: ForkedBy) -> Re
         channel: by.channel,
         origins: by.origins,
         after: by.after,
+        reply_to: Some(by.caller.address()),
+        is_fork: true,
         ..Submission::new(by.user, &source, text.trim_end())
     };
     accept_message(wiring, message).await.map(|submitted| submitted.task)

@@ -26,8 +26,8 @@ const LINES_MS_MAX: u64 = 10_000;
 /// Attempts per task, when the Engine dies or does not answer.
 const TRIES_MAX: u32 = 5;
 
-/// The answer to the message of a reminder: the text that it carries.
-pub(crate) fn reminds(message: &str) -> Meant {
+/// The answer to the message of a reminder, or of the report of a forked task: the text that it carries.
+pub(crate) fn answer_carried_by(message: &str) -> Meant {
     let (_, text) = reminder::parts(message);
     Meant { verb: JobVerb::Tell, targets: Vec::new(), text: text.to_owned() }
 }

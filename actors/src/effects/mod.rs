@@ -21,7 +21,7 @@ pub(crate) use facts::{SkillsInUse, read_facts};
 pub(crate) use fallback::{Fallback, ROUTER, call_with_fallback, note_step};
 pub(crate) use fork::{ForkedBy, fork_called, fork_if_requested};
 pub(crate) use hook::{ApprovalAsk, HookDone, HookRequest, answer_of, ask_hook};
-pub(crate) use job_command::{reminds, run_job_command, understand_job_command};
+pub(crate) use job_command::{answer_carried_by, run_job_command, understand_job_command};
 pub(crate) use model::{Begin, ModelCall, ModelDone, Waits, call_model};
 pub(crate) use route::{Routed, prefer_requested, route};
 pub(crate) use skill::{SkillDone, call_skill};

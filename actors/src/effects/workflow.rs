@@ -3,7 +3,8 @@
 
 use annie_core::{
     event::{Inbound, Mode, PlannedSkill, PromptFacts},
-    ids::{AgentId, IntentId, TaskId, UserId},
+    fork_report::ForkCaller,
+    ids::{AgentId, IntentId, UserId},
     limits::{MainInterface, TurnLimits},
     message::ModelReply,
     ports::WorkflowFile,
@@ -43,7 +44,7 @@ fn call_in(text: &str) -> Option<(&str, &str)> {
 pub(crate) async fn called_workflow(
     wiring: &Wiring,
     user: &UserId,
-    task: TaskId,
+    at: ForkCaller,
     inbound: &Inbound,
 ) -> Option<CalledWorkflow> {
     if inbound.outside_text().is_some() || inbound.thread().is_some_and(|thread| !thread.with_skills) {
@@ -72,7 +73,7 @@ pub(crate) async fn called_workflow(
         return Some(CalledWorkflow::Begins(Box::new(start)));
     }
     let called = PlannedSkill {
-        intent: IntentId::for_call(task, &AgentId::orchestrator(), WORKFLOW),
+        intent: IntentId::for_call(at.task, &AgentId::orchestrator(), WORKFLOW),
         skill: name.to_owned(),
         arguments: json!({"args": arguments}),
         effect: Effect::Once,
@@ -80,7 +81,7 @@ pub(crate) async fn called_workflow(
         timeout_ms: 0,
         origin: Vec::new(),
     };
-    Some(CalledWorkflow::Answer(fork_workflow(wiring, user, inbound, &called).await))
+    Some(CalledWorkflow::Answer(fork_workflow(wiring, user, at, inbound, &called).await))
 }
 
 /// The start of a run. `is_accepted` says that its task exists: after a restart, the MCP servers may not be connected yet when it

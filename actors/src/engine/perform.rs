@@ -4,7 +4,8 @@ use std::{collections::HashSet, future::Future};
 
 use annie_core::{
     event::{Inbound, PromptFacts},
-    ids::{TaskId, UserId},
+    fork_report::ForkCaller,
+    ids::UserId,
     turn::{Directive, DirectiveId},
 };
 
@@ -19,8 +20,8 @@ use super::{
 use crate::{
     agent::{self, AgentTasks, JudgedTurn, RoundHandles},
     effects::{
-        CalledWorkflow, SkillsInUse, called_workflow, fork_called, help, nothing_to_end, prefer_requested, read_facts,
-        reminds, route, run_job_command, state_in, understand_job_command, with_workflow,
+        CalledWorkflow, SkillsInUse, answer_carried_by, called_workflow, fork_called, help, nothing_to_end,
+        prefer_requested, read_facts, route, run_job_command, state_in, understand_job_command, with_workflow,
     },
     log_ids,
     observe::{Context, NodeError},
@@ -80,7 +81,8 @@ impl EngineState {
 /// for the commands.
 async fn answered_at_once(
     wiring: &Wiring,
-    (user, task): (&UserId, TaskId),
+    user: &UserId,
+    at: ForkCaller,
     inbound: &Inbound,
     has_active_skill: bool,
     mut judged: JudgedTurn,
@@ -89,12 +91,12 @@ async fn answered_at_once(
         return judged;
     }
     if let Some(called) = &judged.called {
-        judged.answered = fork_called(wiring, user, inbound, called).await;
+        judged.answered = fork_called(wiring, user, at, inbound, called).await;
         return judged;
     }
     judged.answered = help(wiring, inbound).await.or_else(|| nothing_to_end(inbound, has_active_skill));
     if judged.answered.is_none() {
-        match called_workflow(wiring, user, task, inbound).await {
+        match called_workflow(wiring, user, at, inbound).await {
             Some(CalledWorkflow::Answer(answer)) => judged.answered = Some(answer),
             Some(CalledWorkflow::Fails(why)) => judged.not_started = Some(why),
             Some(CalledWorkflow::Begins(start)) => judged.workflow = Some(start),
@@ -119,8 +121,9 @@ async fn start(
             state.spawn(id, async move {
                 let mut route = Box::new(route(&wiring, &inbound));
                 let judged = agent::judge_turn(&wiring, (&user, conversation, task), &inbound).await;
+                let at = ForkCaller { conversation, task };
                 let mut judged =
-                    Box::new(answered_at_once(&wiring, (&user, task), &inbound, known.has_active(), judged).await);
+                    Box::new(answered_at_once(&wiring, &user, at, &inbound, known.has_active(), judged).await);
                 prefer_requested(&wiring, &mut route, judged.called.as_ref());
                 let begins = judged.refused.is_none() && judged.answered.is_none() && judged.not_started.is_none();
                 let (mode, facts, limits) = if !begins {
@@ -159,10 +162,10 @@ async fn start(
         }
         Directive::Understand { task, text } => {
             let Some(command) = state.conv.job_commands.iter().find(|o| o.task == task) else { return Ok(()) };
-            let (source, is_reminder) = (command.inbound.source.clone(), command.inbound.is_reminder());
+            let (source, carries_answer) = (command.inbound.source.clone(), command.inbound.carries_answer());
             state.spawn(id, async move {
-                let meant = if is_reminder {
-                    reminds(&text)
+                let meant = if carries_answer {
+                    answer_carried_by(&text)
                 } else {
                     understand_job_command(&wiring, &user, conversation, task, (&text, &source)).await
                 };

@@ -29,6 +29,7 @@ use crate::{
         Extensions, check_names, hook_set,
         nodes::{self as extension_nodes, EXTENSIONS},
     },
+    fork_reports::{self, FORK_REPORTS},
     hook_breakers::HookBreakers,
     hub::Hub,
     log_writer::{LogArgs, LogWriter},
@@ -67,7 +68,8 @@ const PERMANENT: [&str; 9] = [
 ];
 
 /// The names of the background workers below `/infra`. They too must run for the kernel to be healthy.
-const WORKERS: [&str; 5] = [Notifier::KIND, DeadLetters::KIND, Expiry::KIND, Schedules::KIND, Reminders::KIND];
+const WORKERS: [&str; 6] =
+    [Notifier::KIND, DeadLetters::KIND, Expiry::KIND, Schedules::KIND, Reminders::KIND, FORK_REPORTS];
 
 /// How often the start checks that the actors of extensions run, 5 ms apart. Then it goes on without them.
 const EXTENSION_CHECKS_MAX: u32 = 200;
@@ -286,6 +288,7 @@ fn infra(wiring: &Arc<Wiring>) -> ChildSpec {
             worker::<Expiry>(&wiring),
             worker::<Schedules>(&wiring),
             worker::<Reminders>(&wiring),
+            fork_reports::worker(&wiring),
         ];
         if !wiring.extensions.is_empty() {
             children.push(extension_nodes::supervisor(&wiring));
@@ -356,6 +359,7 @@ fn subscriptions(wiring: &Arc<Wiring>) -> Subscriptions {
             || WorkerMsg::New(()),
         ),
     ];
+    all.push(fork_reports::subscription(wiring, &infra));
     all.extend(extension_nodes::subscriptions(&wiring.extensions, &wiring.log, &infra));
     Subscriptions::new(all)
 }

@@ -12,7 +12,7 @@ use annie_core::{
     ids::{AgentId, ConversationId, Epoch, IntentId, TaskId, UserId},
     outcome::{Outcome, Status},
     people::for_people,
-    skill::{Effect, SkillSpec},
+    skill::{Effect, SkillFormat, SkillSpec},
 };
 
 use super::{Kernel, KernelError};
@@ -40,9 +40,17 @@ pub struct CommandCaller<'a> {
     /// Whether the caller may approve calls of skills. Then a rule that asks a person is satisfied: the person has decided by
     /// writing the command.
     pub may_approve: bool,
+    /// The origins of the command, if it is not the user's own text: what the run stores carries them.
+    pub origins: Vec<String>,
 }
 
 impl Kernel {
+    /// Whether [`Kernel::run_skill`] accepts commands of this skill: it works on the user's own data at once, and is no prompt.
+    #[must_use]
+    pub fn runs_by_command(skill: &SkillSpec) -> bool {
+        matches!(skill.format, SkillFormat::Command) && check(skill).is_ok()
+    }
+
     /// Runs the skill of a command such as `tasks.search --status done` for a user. A repetition with the same key changes
     /// nothing more.
     ///
@@ -84,7 +92,7 @@ impl Kernel {
 
     async fn run_checked(
         &self,
-        CommandCaller { user, source, may_approve }: CommandCaller<'_>,
+        CommandCaller { user, source, may_approve, origins }: CommandCaller<'_>,
         command: &str,
         key: &str,
         check: impl Fn(&SkillSpec) -> Result<(), KernelError> + Send,
@@ -113,7 +121,7 @@ impl Kernel {
             effect: Effect::Read,
             external: skill.external,
             timeout_ms: skill.timeout_ms,
-            origin: Vec::new(),
+            origin: origins,
         };
         // The rules judge what the skill does.
         let judged = PlannedSkill { effect: skill.effect, ..planned.clone() };

@@ -6,6 +6,7 @@ use annie_core::{
     caller::{CallerRequest, Thread},
     classify::{Basis, Classified, Emotion, classify, mood},
     event::{EventBody, Inbound, Mode, NewEvent, Priority, Retry, Scope},
+    fork_report::FORK_REPORT,
     hidden::is_hidden,
     ids::{AgentId, ConversationId, OperationId, Seq, TaskId, UserId},
     inbound::{DEAD_LETTER, FORK, OPERATION},
@@ -41,7 +42,7 @@ const CLIENT_ID_BYTES_MAX: usize = 200;
 pub const THREAD_BYTES_MAX: usize = 1024 * 1024;
 
 /// Prefixes of message ids that only the kernel may use, so that no client can send a message in place of the kernel's.
-const RESERVED: [&str; 6] = [DEAD_LETTER, OPERATION, CHANNEL, SCHEDULE, FORK, REMINDER];
+const RESERVED: [&str; 7] = [DEAD_LETTER, OPERATION, CHANNEL, SCHEDULE, FORK, REMINDER, FORK_REPORT];
 /// The source of messages that a channel received, before the name of the channel.
 pub(super) const CHANNEL: &str = "channel";
 
@@ -98,9 +99,11 @@ pub struct Submission {
     pub(crate) channel: String,
     /// Set if this is the result of a long-running operation.
     pub(crate) resumes: Option<OperationId>,
-    /// Set if this reminds the user of a to-do: the kernel answers it at once, beside a running turn, with the text that it
-    /// carries.
-    pub(crate) is_reminder: bool,
+    /// Set if this reminds the user of a to-do or reports a forked task: the kernel answers it at once, beside a running turn, with
+    /// the text that it carries.
+    pub(crate) carries_answer: bool,
+    /// Set if this starts a forked task, whose address is the conversation that started it.
+    pub(crate) is_fork: bool,
     /// The origins of what the agent had read that wrote the text.
     pub(crate) origins: Vec<String>,
 }
@@ -133,13 +136,14 @@ impl Submission {
             retry: None,
             channel: String::new(),
             resumes: None,
-            is_reminder: false,
+            carries_answer: false,
+            is_fork: false,
             origins: Vec::new(),
         }
     }
 
     const fn is_the_kernels(&self) -> bool {
-        self.retry.is_some() || self.resumes.is_some() || self.is_reminder
+        self.retry.is_some() || self.resumes.is_some() || self.carries_answer || self.is_fork
     }
 
     /// Sets the conversation.
@@ -307,7 +311,7 @@ async fn accept_in(
     let classified = classify(&message.source, &message.text, message.priority);
     let classified = if let Some(mood) = &mood { classified.felt(mood) } else { classified };
     let is_job_command =
-        message.is_reminder || (!message.verbatim && is_job_command(wiring, &message, conversation).await);
+        message.carries_answer || (!message.verbatim && is_job_command(wiring, &message, conversation).await);
     let mut reservation = Reservation { scheduler: &wiring.scheduler, task, used: false };
     let priority = classified.priority;
     let position = match capacity(wiring, task, conversation, priority, &message, is_job_command).await {

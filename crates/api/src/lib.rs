@@ -6,6 +6,7 @@ pub mod error;
 pub mod folder;
 pub mod grpc;
 pub mod http;
+pub mod mcp;
 pub mod ops;
 pub mod system;
 pub mod telemetry;

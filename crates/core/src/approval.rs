@@ -183,9 +183,13 @@ pub struct UntrustedText {
     pub trusted: Vec<String>,
 }
 
+/// The origin of answers and results that a client sends along, and of the calls of its model: they may hold the words of third
+/// parties.
+pub const CLIENT: &str = "client";
+
 /// What pasted text, a program's thread, the sender of an operation's result, and text in which a guard found something are
 /// called among the origins of text.
-const OUTSIDE_ORIGINS: [&str; 4] = ["pasted", "client", "operation", FLAGGED];
+const OUTSIDE_ORIGINS: [&str; 4] = ["pasted", CLIENT, "operation", FLAGGED];
 
 impl UntrustedText {
     /// The origin for which a call waits: the last one of `origins`, which an agent has read, that is untrusted. `None` if the

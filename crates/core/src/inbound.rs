@@ -9,6 +9,7 @@ use crate::{
     caller::{AnswerFormat, CallOptions, CallerRequest, Thread},
     classify::Mood,
     event::{Mode, Priority},
+    fork_report::FORK_REPORT,
     ids::{OperationId, TaskId},
     message::Message,
     ports::Address,
@@ -39,8 +40,8 @@ pub struct Inbound {
     pub text: String,
     /// The front end or channel of the message: `http`, `grpc`, `cli`, `openai` …
     pub source: String,
-    /// The channel of the user's message whose work this message of the kernel continues: a retry, or the result of an
-    /// operation. Empty for a message of a user.
+    /// The channel of the user's message whose work this message of the kernel continues: a retry, the result of an operation, a
+    /// forked task or its report. Empty for a message of a user.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub channel: String,
     /// Where the final text is delivered. Absent means that the user reads it in the conversation or is notified.
@@ -93,7 +94,7 @@ pub struct Inbound {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Box<CallerRequest>>,
     /// For the task of a forked prompt skill: the origins of what the agent had read that wrote its arguments. For a reminder: those
-    /// of its to-do. Empty if the user wrote them.
+    /// of its to-do. For the report of a forked task: those of what that task had read. Empty if the user wrote them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<String>,
     /// The trace of the caller, of which the trace of this task becomes a part. Absent if the caller named none.
@@ -172,6 +173,20 @@ impl Inbound {
     #[must_use]
     pub fn is_reminder(&self) -> bool {
         self.client_id.strip_prefix(REMINDER).is_some_and(|rest| rest.starts_with(':'))
+    }
+
+    /// Whether the message reports the end of a forked task to the conversation that started it. Only the kernel may use such
+    /// client ids.
+    #[must_use]
+    pub fn is_fork_report(&self) -> bool {
+        self.client_id.strip_prefix(FORK_REPORT).is_some_and(|rest| rest.starts_with(':'))
+    }
+
+    /// Whether the kernel answers the message with the text that it carries, without a model: a reminder, or the report of a forked
+    /// task.
+    #[must_use]
+    pub fn carries_answer(&self) -> bool {
+        self.is_reminder() || self.is_fork_report()
     }
 
     /// The format that the answer must have.

@@ -23,6 +23,7 @@ pub mod erasure;
 pub mod error_route;
 pub mod event;
 pub mod faults;
+pub mod fork_report;
 pub mod guard;
 pub mod hidden;
 pub mod hooks;

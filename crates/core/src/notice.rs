@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     event::Priority,
+    fork_report::{self, FORK_REPORT, FORK_REPORT_CHANNEL, ForkEnd},
     ids::OutboxId,
     inbound::{DEAD_LETTER, OPERATION},
     ports::{Address, Diverted, OutboxRow, TaskState},
@@ -64,7 +65,7 @@ const fn is_waited_for(class: Priority) -> bool {
 /// Whether the work was started by a schedule or by an external event, whatever its class.
 fn is_started_automatically(final_text: &OutboxRow) -> bool {
     let kind = final_text.source.split([':', '/']).next().unwrap_or_default();
-    kind == DEAD_LETTER || kind == OPERATION || kind == REMINDER
+    kind == DEAD_LETTER || kind == OPERATION || kind == REMINDER || kind == FORK_REPORT
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +90,16 @@ fn ending(final_text: &OutboxRow) -> Ending {
     if final_text.source == REMINDER {
         return Ending::Reminds;
     }
+    // The report itself never fails. The user wants to know what the reported task came to.
+    if final_text.source == FORK_REPORT {
+        return match fork_report::parts(&final_text.text).1 {
+            ForkEnd::Finished => Ending::Finished,
+            ForkEnd::Failed => Ending::Failed,
+            ForkEnd::GivenUp => Ending::GivenUp,
+            ForkEnd::Cancelled => Ending::Cancelled,
+            ForkEnd::Asks => Ending::Asks,
+        };
+    }
     match final_text.state {
         TaskState::Failed => Ending::Failed,
         TaskState::Cancelled => Ending::Cancelled,
@@ -111,6 +122,9 @@ pub fn notice(final_texts: &[OutboxRow]) -> String {
 /// The sentence about a text that did not reach its address, or may not have.
 fn undelivered(final_text: &OutboxRow, what: &str) -> Option<String> {
     let to = final_text.reply_to.as_ref();
+    if to.is_some_and(|address| address.channel == FORK_REPORT_CHANNEL) {
+        return final_text.diverted.map(|_| format!("I could not report {what} in the conversation that started it."));
+    }
     let to = to.map(|Address { channel, to }| format!(" to {to} (channel {channel})")).unwrap_or_default();
     Some(match final_text.diverted? {
         Diverted::InDoubt => format!("I do not know whether I delivered {what}{to}: the attempt broke off."),
@@ -157,14 +171,16 @@ fn line_of(final_text: &OutboxRow) -> Option<String> {
         Ending::Finished | Ending::Failed | Ending::GivenUp | Ending::Asks => final_text.source != OPERATION,
         Ending::Cancelled | Ending::Reminds => false,
     };
-    let text = final_text.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = body(final_text).split_whitespace().collect::<Vec<_>>().join(" ");
     let lost = undelivered(final_text, "it").map(|lost| format!(" ({lost})")).unwrap_or_default();
     (says_more && !text.is_empty())
         .then(|| format!("\"{}\": {}{lost}", name(final_text), clipped(&text, LINE_CHARS_MAX)))
 }
 
 fn single_notice(final_text: &OutboxRow) -> String {
-    let (title, text) = (clipped(&final_text.title, NAME_CHARS_MAX), clipped(&final_text.text, TEXT_CHARS_MAX));
+    let is_report = final_text.source == FORK_REPORT;
+    let title = if is_report { name(final_text) } else { clipped(&final_text.title, NAME_CHARS_MAX) };
+    let text = clipped(body(final_text), TEXT_CHARS_MAX);
     let is_operation = final_text.source == OPERATION;
     match ending(final_text) {
         Ending::GivenUp => format!("I could not do \"{title}\". {text}"),
@@ -177,12 +193,18 @@ fn single_notice(final_text: &OutboxRow) -> String {
     }
 }
 
-/// The short name of a task in a list. The titles of the messages of operations and reminders are written for models, so their
-/// texts are used instead.
+/// The text of a task. A report names the reported task beside its text.
+fn body(final_text: &OutboxRow) -> &str {
+    if final_text.source == FORK_REPORT { fork_report::parts(&final_text.text).2 } else { &final_text.text }
+}
+
+/// The short name of a task in a list. The titles of the messages of operations, reminders and reports are written for models, so
+/// their texts are used instead.
 fn name(final_text: &OutboxRow) -> String {
     let text = match final_text.source.as_str() {
         OPERATION => &final_text.text,
         REMINDER => reminder::title_of(&final_text.text),
+        FORK_REPORT => fork_report::parts(&final_text.text).0,
         _ => &final_text.title,
     };
     clipped(text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default(), NAME_CHARS_MAX)

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     McpError, ProtocolChoice,
     link::Link,
+    reads::Method,
     rpc::{NO_METHOD, REVISION_LEGACY, REVISION_MODERN, Revision, client_info, is_legacy_revision},
     text::one_line,
 };
@@ -27,6 +28,8 @@ pub(crate) struct Agreed {
     pub(crate) version: String,
     /// What the server calls itself, with its version.
     pub(crate) server: String,
+    /// The methods that read what it has beside tools.
+    pub(crate) reads: Vec<Method>,
 }
 
 /// Agrees on a revision.
@@ -42,6 +45,7 @@ pub(crate) async fn agree(link: &Link, choice: ProtocolChoice, timeout_ms: u64) 
             revision: Revision::Modern,
             version: REVISION_MODERN.to_owned(),
             server: name_of(&found["_meta"]["io.modelcontextprotocol/serverInfo"]),
+            reads: Method::offered(&found["capabilities"]),
         }),
         Ok(_) if is_fallback_allowed => initialize(link, timeout_ms).await,
         Ok(_) => Err(McpError::Protocol(format!("it does not support the revision {REVISION_MODERN}"))),
@@ -73,8 +77,8 @@ async fn initialize(link: &Link, timeout_ms: u64) -> Result<Agreed, McpError> {
     }
     link.agreed(version);
     link.notify(Revision::Legacy, "notifications/initialized", &json!({}), timeout_ms).await?;
-    let server = name_of(&found["serverInfo"]);
-    Ok(Agreed { revision: Revision::Legacy, version: version.to_owned(), server })
+    let (server, reads) = (name_of(&found["serverInfo"]), Method::offered(&found["capabilities"]));
+    Ok(Agreed { revision: Revision::Legacy, version: version.to_owned(), server, reads })
 }
 
 fn name_of(info: &Value) -> String {

@@ -58,7 +58,8 @@ impl HttpLink {
         ms_max: u64,
     ) -> (Result<Value, McpError>, Vec<OutboundRequest>) {
         let id = self.last_id.fetch_add(1, Relaxed) + 1;
-        let headers = self.headers(revision, method, params["name"].as_str());
+        let named = params["name"].as_str().or_else(|| params["uri"].as_str());
+        let headers = self.headers(revision, method, named);
         let (reply, sent) = self.post(headers, &rpc::request(id, method, params), ms_max).await;
         let answer = reply.and_then(|reply| {
             if method == "initialize" {

@@ -13,6 +13,7 @@ mod http;
 mod link;
 mod names;
 mod program;
+mod reads;
 mod rpc;
 mod schema;
 mod source;

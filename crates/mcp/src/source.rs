@@ -28,6 +28,7 @@ use crate::{
     link::Link,
     names::DOMAIN,
     program::{read_stderr, start},
+    reads::Method,
     rpc::Revision,
     stdio,
     text::one_line,
@@ -221,7 +222,7 @@ impl McpSource {
     /// Makes the tools that the server listed the present ones.
     fn publish(&self, link: &Arc<Link>, agreed: &Agreed, listed: &[Value]) {
         let mut state = self.state();
-        let toolbox = Toolbox::of(&self.config, listed, &mut state.pins);
+        let toolbox = Toolbox::of(&self.config, listed, &mut state.pins).with_reads(&self.config, &agreed.reads);
         for view in toolbox.views.iter().filter(|view| view.state != ToolState::Listed) {
             if !state.toolbox.views.contains(view) {
                 let (server, tool, why) = (&self.config.name, &view.tool, &view.reason);
@@ -297,15 +298,24 @@ impl McpSource {
             Ok(arguments) => arguments,
             Err(why) => return Outcome::permanent("invalid_arguments", why),
         };
-        let params = json!({"name": tool.name, "arguments": arguments});
-        let reply = link.request(revision, "tools/call", params, self.config.timeout_ms).await;
-        let outcome = match &reply.result {
-            Ok(result) => answered(&self.config.name, result),
+        let is_first_page = arguments["cursor"].is_null();
+        let params = tool.method.params(&tool.name, arguments);
+        let mut reply = link.request(revision, tool.method.wire(), params, self.config.timeout_ms).await;
+        if let (Method::ListResources, true, Ok(listed)) = (tool.method, is_first_page, &mut reply.result) {
+            // A server without patterns need not have the method.
+            let patterns = link.request(revision, "resources/templates/list", json!({}), self.config.timeout_ms).await;
+            if let Ok(mut patterns) = patterns.result {
+                listed["resourceTemplates"] = patterns["resourceTemplates"].take();
+            }
+            reply.requests.extend(patterns.requests);
+        }
+        let outcome = match reply.result {
+            Ok(result) => answered(&self.config.name, &tool.method.result(result)),
             Err(why) => {
-                if *why == McpError::SessionGone {
+                if why == McpError::SessionGone {
                     self.session_lost.notify_one();
                 }
-                failed(&self.config.name, &tool.name, tool.spec.effect, why)
+                failed(&self.config.name, &tool.name, tool.spec.effect, &why)
             }
         };
         outcome.with_requests(reply.requests)

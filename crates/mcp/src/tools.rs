@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     McpConfig, McpToolView, ToolState,
     names::{DOMAIN, hex, skill_names},
+    reads::Method,
     schema::Arguments,
     text::{lines, one_line},
 };
@@ -34,6 +35,8 @@ pub(crate) struct Tool {
     pub(crate) name: String,
     pub(crate) spec: SkillSpec,
     pub(crate) arguments: Arguments,
+    /// What a call of the skill requests.
+    pub(crate) method: Method,
 }
 
 /// The tools of a server, checked.
@@ -90,22 +93,49 @@ impl Toolbox {
         for ((tool, name), skill) in listed.iter().zip(&names).zip(skills) {
             let hash = hash_of(tool);
             let effect = effect_of(config, name, tool);
-            let found = toolbox.to_skill(config, tool, name, &skill, effect, &hash, pins);
-            let (state, reason) = match found {
-                Ok(tool) => {
-                    toolbox.tools.insert(skill.clone(), Arc::new(tool));
-                    (ToolState::Listed, String::new())
-                }
-                Err(refused) => refused,
-            };
-            let tool = one_line(name, NAME_BYTES_MAX);
-            toolbox.views.push(McpToolView { tool, skill, state, reason, effect: effect.as_str(), hash });
+            let found = toolbox.to_skill(config, tool, name, &skill, effect);
+            let approved = found.and_then(|tool| match approve(config, name, &hash, pins) {
+                Ok(()) => Ok(tool),
+                Err(why) => Err((ToolState::Withheld, why)),
+            });
+            toolbox.add(name, skill, effect, hash, approved);
         }
         toolbox
     }
 
+    /// Adds the methods that read what the server has beside tools. A tool of the server keeps its name.
+    pub(crate) fn with_reads(mut self, config: &McpConfig, methods: &[Method]) -> Self {
+        for method in methods {
+            let tool = method.definition();
+            let name = tool["name"].as_str().unwrap_or_default();
+            let skill = format!("{DOMAIN}.{}.{name}", config.name);
+            let found = self.to_skill(config, &tool, name, &skill, Effect::Read);
+            let found = found.map(|found| Tool { method: *method, ..found });
+            self.add(method.wire(), skill, Effect::Read, hash_of(&tool), found);
+        }
+        self
+    }
+
+    fn add(
+        &mut self,
+        name: &str,
+        skill: String,
+        effect: Effect,
+        hash: String,
+        found: Result<Tool, (ToolState, String)>,
+    ) {
+        let (state, reason) = match found {
+            Ok(tool) => {
+                self.tools.insert(skill.clone(), Arc::new(tool));
+                (ToolState::Listed, String::new())
+            }
+            Err(refused) => refused,
+        };
+        let tool = one_line(name, NAME_BYTES_MAX);
+        self.views.push(McpToolView { tool, skill, state, reason, effect: effect.as_str(), hash });
+    }
+
     /// The tool as a skill, or why it is none.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one tool")]
     fn to_skill(
         &self,
         config: &McpConfig,
@@ -113,8 +143,6 @@ impl Toolbox {
         name: &str,
         skill: &str,
         effect: Effect,
-        hash: &str,
-        pins: &mut BTreeMap<String, String>,
     ) -> Result<Tool, (ToolState, String)> {
         let left_out = |why: String| (ToolState::LeftOut, why);
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
@@ -129,7 +157,6 @@ impl Toolbox {
             return Err(left_out(format!("the server has more than {SKILLS_MAX} tools")));
         }
         let arguments = Arguments::read(&tool["inputSchema"]).map_err(left_out)?;
-        approve(config, name, hash, pins).map_err(|why| (ToolState::Withheld, why))?;
         let about =
             tool["description"].as_str().or_else(|| tool["title"].as_str()).unwrap_or("A tool without a description.");
         let spec = SkillSpec {
@@ -147,7 +174,7 @@ impl Toolbox {
             format: SkillFormat::Command,
             source: format!("MCP server {}", config.name),
         };
-        Ok(Tool { name: name.to_owned(), spec, arguments })
+        Ok(Tool { name: name.to_owned(), spec, arguments, method: Method::CallTool })
     }
 }
 

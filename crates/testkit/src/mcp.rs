@@ -8,9 +8,12 @@ pub fn arguments(revision: &str) -> Vec<String> {
 
 /// Reads one message a line. The tools: `echo` says its text, `put` adds a line to the file `$FAKE_PUTS`, `env` says its
 /// variables, `fail` reports an error, `hang` adds a line and never answers, `die` ends the server after it has added a line,
-/// `flood` writes without end, `change` changes the description of `echo` and announces it.
+/// `flood` writes without end, `change` changes the description of `echo` and announces it. If `$FAKE_READS` is set, it also has the
+/// resource `note://gate` and the prompt `greet`.
 const SCRIPT: &str = r#"
 about="Says a text.$FAKE_ABOUT"
+can='"tools":{}'
+if [ -n "$FAKE_READS" ]; then can='"tools":{},"resources":{},"prompts":{}'; fi
 say() { printf '%s\n' "$1"; }
 answer() { say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":$1}"; }
 refuse() { say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"error\":{\"code\":$1,\"message\":\"$2\"}}"; }
@@ -45,14 +48,27 @@ while IFS= read -r line; do
         *'"method":"server/discover"'*)
             if [ "$1" = modern ]; then
                 info='{"io.modelcontextprotocol/serverInfo":{"name":"fake","version":"1"}}'
-                answer "{\"supportedVersions\":[\"2026-07-28\"],\"capabilities\":{\"tools\":{}},\"_meta\":$info}"
+                answer "{\"supportedVersions\":[\"2026-07-28\"],\"capabilities\":{$can},\"_meta\":$info}"
             else
                 refuse -32601 'no such method'
             fi ;;
         *'"method":"initialize"'*)
-            answer '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"fake","version":"1"}}' ;;
+            info='"serverInfo":{"name":"fake","version":"1"}'
+            answer "{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{$can},$info}" ;;
         *'"method":"tools/list"'*) list ;;
         *'"method":"tools/call"'*) call "$line" ;;
+        *'"method":"resources/list"'*)
+            answer '{"resources":[{"uri":"note://gate","name":"Gate","description":"About the gate."}]}' ;;
+        *'"method":"resources/templates/list"'*)
+            answer '{"resourceTemplates":[{"uriTemplate":"note://{name}","name":"A note"}]}' ;;
+        *'"method":"resources/read"'*'note://gate'*)
+            answer '{"contents":[{"uri":"note://gate","text":"The gate squeaks."}]}' ;;
+        *'"method":"resources/read"'*) refuse -32602 'no such resource' ;;
+        *'"method":"prompts/list"'*)
+            answer '{"prompts":[{"name":"greet","description":"Greets.","arguments":[{"name":"who","required":true}]}]}' ;;
+        *'"method":"prompts/get"'*)
+            said=${line#*'"who":"'}
+            answer "{\"messages\":[{\"role\":\"user\",\"content\":{\"type\":\"text\",\"text\":\"Greet ${said%%'"'*}.\"}}]}" ;;
         *'"method":"notifications/'*) ;;
         *) refuse -32601 'no such method' ;;
     esac

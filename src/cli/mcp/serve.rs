@@ -1,9 +1,7 @@
-//! `annie mcp serve`: Annie as an MCP server over stdin and stdout, in front of a running server. The one tool, `annie`, sends a
-//! message and returns its answer. So the rules for messages, skills and effects are those of every front end.
+//! `annie mcp serve`: Annie as an MCP server over stdin and stdout, in front of a running server. The tools are those of `POST /mcp`
+//! (ADR 0062), to which all calls are passed on but one: a message to Annie is sent to `/api/v1/messages`, whose answer may take
+//! longer than one request.
 
-use std::time::Duration;
-
-use annie_mcp::{REVISION_LEGACY, REVISION_MODERN, is_legacy_revision};
 use futures_util::{
     future::BoxFuture,
     stream::{FuturesUnordered, StreamExt},
@@ -11,12 +9,12 @@ use futures_util::{
 use serde_json::{Value, json};
 
 use crate::{
-    api::VERSION,
     cli::{client::Client, failure::Failure, input::Input, site::Site},
+    mcp::{ANNIE, Asked, Call, INTERNAL, KEY, NOT_JSON, answer_of, asked, error, not_run, to_annie, unanswered},
     system,
 };
 
-/// The most messages that are waited for at once. Further requests are read when one has ended.
+/// The most calls that are waited for at once. Further requests are read when one has ended.
 const CALLS_MAX: usize = 16;
 /// How long the server is asked to wait for an answer, in seconds: less than the client of the command line waits for a response.
 const WAIT_S_MAX: u64 = 20;
@@ -24,25 +22,6 @@ const WAIT_S_MAX: u64 = 20;
 const WAITS_MAX: u32 = 30;
 /// The pause before a server that has no room for a further waiting client is asked again, in milliseconds.
 const PAUSE_MS: u64 = 1_000;
-/// The conversation of messages that name none.
-const CONVERSATION: &str = "mcp";
-
-/// JSON-RPC: the text is not JSON, it is no request, there is no such method, the parameters are not valid.
-const NOT_JSON: i64 = -32_700;
-const NO_REQUEST: i64 = -32_600;
-const NO_METHOD: i64 = -32_601;
-const BAD_PARAMS: i64 = -32_602;
-
-/// What a message of the client asks for.
-#[derive(Debug, PartialEq)]
-enum Asked {
-    /// Nothing to answer.
-    Nothing,
-    /// An answer that needs no server.
-    Answer(Value),
-    /// A message to Annie, under the id of the request.
-    Message { id: Value, text: String, conversation: String },
-}
 
 /// Answers the client until it closes stdin.
 ///
@@ -57,12 +36,15 @@ pub async fn run(site: &Site) -> Result<(), Failure> {
         tokio::select! {
             line = input.next(), if calls.len() < CALLS_MAX => match line? {
                 None => return Ok(()),
-                Some(line) => match asked(&line) {
-                    Asked::Nothing => {}
-                    Asked::Answer(answer) => site.console.json(&answer)?,
-                    Asked::Message { id, text, conversation } => {
-                        calls.push(Box::pin(send(&client, wait_s, id, text, conversation)));
-                    }
+                Some(line) => match serde_json::from_str::<Value>(&line) {
+                    Err(_) => site.console.json(&error(&Value::Null, NOT_JSON, "this line is not JSON"))?,
+                    Ok(message) => match asked(&message) {
+                        Asked::Nothing => {}
+                        Asked::Answer(answer) => site.console.json(&answer)?,
+                        Asked::Call(call) if call.tool == ANNIE => calls.push(Box::pin(send(&client, wait_s, call))),
+                        Asked::Call(call) => calls.push(Box::pin(pass_on(&client, call.id, message))),
+                        Asked::Tools { id } => calls.push(Box::pin(pass_on(&client, id, message))),
+                    },
                 },
             },
             Some(answer) = calls.next(), if !calls.is_empty() => site.console.json(&answer)?,
@@ -70,172 +52,48 @@ pub async fn run(site: &Site) -> Result<(), Failure> {
     }
 }
 
+/// Passes a message on to the server. It has a key, so that a server that is restarted in between runs a call once.
+async fn pass_on(client: &Client, id: Value, mut message: Value) -> Value {
+    if message["method"] == "tools/call" && message["params"]["_meta"][KEY].is_null() {
+        if !message["params"]["_meta"].is_object() {
+            message["params"]["_meta"] = json!({});
+        }
+        message["params"]["_meta"][KEY] = new_key().into();
+    }
+    match client.post_idempotent("/mcp", &message).await {
+        Ok(answer) => answer,
+        Err(failure) => error(&id, INTERNAL, &failure.what),
+    }
+}
+
+fn new_key() -> String {
+    system::env().uuid().simple().to_string()
+}
+
 /// Sends a message to Annie and waits for its answer. Each further wait repeats the message under its id, so that a server that
 /// is restarted in between answers it once.
-async fn send(client: &Client, wait_s: u64, id: Value, text: String, conversation: String) -> Value {
-    let client_id = system::env().uuid().simple().to_string();
-    let body = json!({"text": text, "conversation_key": conversation, "client_id": client_id});
+async fn send(client: &Client, wait_s: u64, call: Call) -> Value {
+    let asked = match to_annie(&call) {
+        Ok(asked) => asked,
+        Err(refused) => return refused,
+    };
+    let client_id = call.key.unwrap_or_else(new_key);
+    let body = json!({"text": asked.text, "conversation_key": asked.conversation, "client_id": client_id});
     let path = format!("/api/v1/messages?wait={wait_s}");
     let mut task = Value::Null;
     for _ in 0..WAITS_MAX {
         let sent = match client.post_idempotent(&path, &body).await {
             Ok(sent) => sent,
-            Err(failure) => return answered(&id, &failure.what, true, &task),
+            Err(failure) => return not_run(&call.id, &failure.what),
         };
-        task = sent["task_id"].clone();
-        if let Some(answer) = sent["answer"].as_str() {
-            return answered(&id, answer, sent["status"] != "completed", &task);
+        if let Some(answer) = answer_of(&call.id, &sent) {
+            return answer;
         }
+        task = sent["task_id"].clone();
         if !sent["not_waited"].is_null() {
             // Too many clients wait at the server.
-            tokio::time::sleep(Duration::from_millis(PAUSE_MS)).await;
+            tokio::time::sleep(std::time::Duration::from_millis(PAUSE_MS)).await;
         }
     }
-    let text =
-        "Annie has the message and still works on it, or waits until a person approves a call (`annie approvals`).";
-    answered(&id, text, false, &task)
-}
-
-/// The result of the tool.
-fn answered(id: &Value, text: &str, is_error: bool, task: &Value) -> Value {
-    let content = json!([{"type": "text", "text": text}]);
-    let structured = json!({"answer": text, "task_id": task});
-    result(id, json!({"content": content, "isError": is_error, "structuredContent": structured}))
-}
-
-/// Reads a message of the client.
-fn asked(line: &str) -> Asked {
-    let Ok(message) = serde_json::from_str::<Value>(line) else {
-        return Asked::Answer(error(&Value::Null, NOT_JSON, "this line is not JSON"));
-    };
-    let (id, params) = (message["id"].clone(), &message["params"]);
-    let Some(method) = message["method"].as_str() else {
-        return Asked::Answer(error(&id, NO_REQUEST, "this is no request"));
-    };
-    // A notification needs no answer. A call that the client cancels goes on in Annie: its message is stored.
-    if id.is_null() {
-        return Asked::Nothing;
-    }
-    match method {
-        "ping" => Asked::Answer(result(&id, json!({}))),
-        "initialize" => Asked::Answer(result(&id, begun(params))),
-        "server/discover" => Asked::Answer(result(&id, discovered())),
-        "tools/list" => Asked::Answer(result(&id, json!({"tools": [tool()], "ttlMs": 0, "cacheScope": "private"}))),
-        "tools/call" => called(id, params),
-        _ => Asked::Answer(error(&id, NO_METHOD, "there is no such method")),
-    }
-}
-
-fn called(id: Value, params: &Value) -> Asked {
-    if params["name"] != "annie" {
-        return Asked::Answer(error(&id, BAD_PARAMS, "there is no such tool"));
-    }
-    let arguments = &params["arguments"];
-    let conversation = match &arguments["conversation"] {
-        Value::Null => Some(CONVERSATION),
-        other => other.as_str().filter(|name| !name.is_empty()),
-    };
-    match (arguments["message"].as_str(), conversation) {
-        (Some(text), Some(conversation)) if !text.trim().is_empty() => {
-            Asked::Message { id, text: text.to_owned(), conversation: conversation.to_owned() }
-        }
-        _ => Asked::Answer(error(&id, BAD_PARAMS, "annie takes message and conversation, both texts")),
-    }
-}
-
-/// The answer to the first request of a session. An unknown revision is answered with the one that Annie speaks.
-fn begun(params: &Value) -> Value {
-    let version = params["protocolVersion"].as_str().filter(|version| is_legacy_revision(version));
-    json!({
-        "protocolVersion": version.unwrap_or(REVISION_LEGACY),
-        "capabilities": {"tools": {}},
-        "serverInfo": {"name": "annie", "version": VERSION},
-    })
-}
-
-fn discovered() -> Value {
-    json!({
-        "supportedVersions": [REVISION_MODERN],
-        "capabilities": {"tools": {}},
-        "ttlMs": 0,
-        "cacheScope": "private",
-        "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "annie", "version": VERSION}},
-    })
-}
-
-fn tool() -> Value {
-    json!({
-        "name": "annie",
-        "description": "Sends a message to the assistant Annie and returns the answer. Annie has skills of its own, such as \
-                        to-dos, notes and memories, and may change them when the message asks for it.",
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "message": {"type": "string", "description": "What to ask or to tell Annie."},
-                "conversation": {
-                    "type": "string",
-                    "description": "A name of your own. Messages with the same name belong to one conversation.",
-                },
-            },
-            "required": ["message"],
-            "additionalProperties": false,
-        },
-        "annotations": {"readOnlyHint": false, "destructiveHint": true, "idempotentHint": false, "openWorldHint": true},
-    })
-}
-
-/// An answer. The newest revision wants to know that it is complete; the older ones ignore that.
-fn result(id: &Value, mut result: Value) -> Value {
-    result["resultType"] = "complete".into();
-    json!({"jsonrpc": "2.0", "id": id, "result": result})
-}
-
-fn error(id: &Value, code: i64, message: &str) -> Value {
-    json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn answer(message: Value) -> Value {
-        match asked(&message.to_string()) {
-            Asked::Answer(answer) => answer,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn mcp_server_begins_by_either_revision_and_lists_its_tool() {
-        let begin =
-            |version: &str| answer(json!({"id": 1, "method": "initialize", "params": {"protocolVersion": version}}));
-        assert_eq!(begin("2025-06-18")["result"]["protocolVersion"], "2025-06-18");
-        assert_eq!(begin("1999-01-01")["result"]["protocolVersion"], REVISION_LEGACY);
-        let found = answer(json!({"id": "a", "method": "server/discover", "params": {}}));
-        assert_eq!((&found["id"], &found["result"]["supportedVersions"]), (&json!("a"), &json!([REVISION_MODERN])));
-        let tools = answer(json!({"id": 2, "method": "tools/list"}));
-        assert_eq!(
-            (&tools["result"]["tools"][0]["name"], &tools["result"]["resultType"]),
-            (&json!("annie"), &json!("complete"))
-        );
-    }
-
-    #[test]
-    fn mcp_server_refuses_what_it_does_not_know() {
-        let call = |params: Value| json!({"id": 3, "method": "tools/call", "params": params});
-        for (message, code) in [
-            (json!({"id": 1, "method": "resources/list"}), NO_METHOD),
-            (json!({"id": 1}), NO_REQUEST),
-            (call(json!({"name": "other"})), BAD_PARAMS),
-            (call(json!({"name": "annie", "arguments": {"message": " "}})), BAD_PARAMS),
-            (call(json!({"name": "annie", "arguments": {"message": "x", "conversation": 7}})), BAD_PARAMS),
-        ] {
-            assert_eq!(answer(message.clone())["error"]["code"], code, "{message}");
-        }
-        assert_eq!(asked("{"), Asked::Answer(error(&Value::Null, NOT_JSON, "this line is not JSON")));
-        assert_eq!(asked(r#"{"method":"notifications/initialized"}"#), Asked::Nothing);
-        let sent = asked(&call(json!({"name": "annie", "arguments": {"message": "hi"}})).to_string());
-        let wanted = Asked::Message { id: json!(3), text: "hi".to_owned(), conversation: CONVERSATION.to_owned() };
-        assert_eq!(sent, wanted);
-    }
+    unanswered(&call.id, &task)
 }

@@ -293,8 +293,8 @@ fn fold(events: &[Event], whole: bool) -> (Vec<HistoryMessage>, Option<Seq>) {
         };
         if let EventBody::Received(inbound) = &event.body {
             open.insert(event.task, Work::default());
-            // The answer to the kernel's message of a reminder is the reminder.
-            if !inbound.is_reminder() {
+            // The answer to the kernel's message of a reminder or a report is the reminder or the report.
+            if !inbound.carries_answer() {
                 messages.push(message(Role::User, &inbound.text, None));
             }
             continue;

@@ -41,6 +41,8 @@ pub(crate) const OTHER_RULES: &[Rule] = &[
     ("GET", "/api/v1/keys", Scope(Admin)),
     ("POST", "/api/v1/keys", Scope(Admin)),
     ("POST", "/api/v1/keys/{id}/revoke", Scope(Admin)),
+    // The tools that it lists depend on the scopes.
+    ("POST", "/mcp", AnyKey),
     ("GET", "/v1/models", Scope(Chat)),
     ("GET", "/v1/models/{*id}", Scope(Chat)),
     ("POST", "/v1/chat/completions", Scope(Chat)),

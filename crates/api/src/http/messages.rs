@@ -308,7 +308,7 @@ pub async fn post_message(
 
 /// Stores the message and waits for its answer. The follower begins before the message is stored, so that it receives every event
 /// and reads nothing from the log.
-async fn submit_and_wait(
+pub(super) async fn submit_and_wait(
     state: &AppState,
     caller: &Caller,
     submission: Submission,

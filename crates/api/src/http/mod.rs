@@ -7,6 +7,7 @@ pub(crate) mod extract;
 mod guard;
 pub mod keys;
 mod live;
+mod mcp;
 pub(crate) mod messages;
 mod notifications;
 mod openai;
@@ -65,6 +66,7 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(result::finish_operation))
         .routes(routes!(notifications::stream_notifications))
         .routes(routes!(live::stream_live))
+        .routes(routes!(mcp::post_mcp))
         .routes(routes!(keys::list_keys, keys::create_key))
         .routes(routes!(keys::revoke_key))
         .routes(routes!(status::get_status))

@@ -241,7 +241,8 @@ fn ran(SkillRun { skill, outcome }: SkillRun) -> v1::SkillResult {
 async fn run_skill(call: Call, Body(asked): Body<SkillCommand>) -> Result<SkillRun, ApiError> {
     let SkillCommand { command, key, test, accepts_once } = asked;
     let may_approve = call.caller.must(KeyScope::JobsControl).is_ok();
-    let (kernel, caller) = (call.state.kernel, CommandCaller { user: call.caller.user, source: "api", may_approve });
+    let kernel = call.state.kernel;
+    let caller = CommandCaller { user: call.caller.user, source: "api", may_approve, origins: Vec::new() };
     if test {
         return Ok(kernel.test_skill(caller, &command, &key, accepts_once).await?);
     }

@@ -92,6 +92,7 @@ const NOT_IN_THE_TABLE: &[(&str, &str)] = &[
     ("/api/v1/status", "gRPC has the standard health service"),
     ("/api/v1/keys", "keys are administered over HTTP only"),
     ("/api/v1/keys/{id}/revoke", "keys are administered over HTTP only"),
+    ("/mcp", "the Model Context Protocol"),
     ("/v1/", "OpenAI's API"),
     ("/annie.v1.Chat/", "messages, and a stream"),
     ("/annie.v1.Operations/Finish", "has no caller, but the key of an operation"),

@@ -43,7 +43,7 @@ const PEOPLE: &[&str] = &[
 ];
 /// Sources of the system's own requests.
 const SYSTEM: &[&str] =
-    &["cron", "system", "omi", "watcher", "schedule", "proactive", "reflection", "reminder", "webhook"];
+    &["cron", "system", "omi", "watcher", "schedule", "proactive", "reflection", "reminder", "fork_report", "webhook"];
 /// Sources of maintenance work.
 const UPKEEP: &[&str] = &["maintenance", "evolution", "consolidation", "dead_letter", "learning"];
 

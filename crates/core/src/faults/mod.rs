@@ -22,7 +22,7 @@ pub use line::{FaultLine, Injection, first_injection};
 pub use text::{Step, parse_plan};
 
 /// The kinds of task that pass fault points: the places of [`Target::Task`]. No kind of actor has one of these names.
-pub const TASKS: [&str; 7] = ["round", "run", "commit", "delivery", "hook", "schedule", "reminder"];
+pub const TASKS: [&str; 8] = ["round", "run", "commit", "delivery", "hook", "schedule", "reminder", "fork_report"];
 
 /// The boundary at which a fault is injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -50,6 +50,25 @@ fn notice_about_an_approval_is_sent_unless_a_client_listens() {
 }
 
 #[test]
+fn notice_about_a_report_says_what_the_forked_task_came_to() {
+    let report = |n: u8, end: &str, text: &str| {
+        let row = final_text(n, "[Report of the background", TaskState::Completed, Priority::High, "fork_report");
+        OutboxRow { text: format!("\"/audit {n}\" {end}{text}"), ..row }
+    };
+    let finished = report(1, "has finished in the background:\n\n", "Two findings.");
+    assert!(!is_delivered_in_conversation(&finished, false) && is_delivered_in_conversation(&finished, true));
+    assert_eq!(notice(std::slice::from_ref(&finished)), "I finished \"/audit 1\": Two findings.");
+    let failed = report(2, "has failed in the background:\n\n", "No model.");
+    assert_eq!(notice(std::slice::from_ref(&failed)), "About \"/audit 2\": No model.");
+    let cancelled = report(3, "was cancelled in the background.", "");
+    assert!(is_delivered_in_conversation(&cancelled, false), "the user who cancelled the task knows about it");
+    assert_eq!(
+        notice(&[finished, failed]),
+        "I finished \"/audit 1\". I could not do \"/audit 2\".\n\"/audit 1\": Two findings.\n\"/audit 2\": No model."
+    );
+}
+
+#[test]
 fn notices_skip_interactive_work_and_announce_background_work() {
     use Priority::{Background, High, Low, Normal, Realtime};
     let finished = |priority, source| final_text(1, "x", TaskState::Completed, priority, source);

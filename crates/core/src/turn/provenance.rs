@@ -13,6 +13,7 @@ use super::{
     quotes::{CallPattern, is_in_user_words, may_hold_calls, plain_words, without_entities},
 };
 use crate::{
+    approval::CLIENT,
     event::{AgentReport, CopiedExchange, Inbound, PromptFacts},
     guard::FLAGGED,
     inbound::{OPERATION, OUTSIDE},
@@ -51,8 +52,6 @@ const READ_MAX: usize = 64;
 /// The origin of pasted third-party text. A message with a code block, or with more lines than [`PASTED_LINES_MIN`], counts
 /// as pasted.
 const PASTED: &str = "pasted";
-/// The origin of answers and results that a client sends along: they may hold the words of third parties.
-const CLIENT: &str = "client";
 /// See `PASTED`.
 const PASTED_LINES_MIN: usize = 8;
 /// The sources of the numbers, dates and commands that an agent has seen.
@@ -332,6 +331,8 @@ impl Provenance {
     pub(super) fn answered_without_turn(&mut self, inbound: &Inbound, is_flagged: bool) {
         match inbound.outside_text() {
             Some((_, text)) => self.add_outside_text(text),
+            // An agent wrote it. Its lines do not make it a text that the user pasted.
+            None if inbound.is_fork_report() => self.add_stored_text(&inbound.text),
             None if is_pasted(&inbound.text) => self.has_read(PASTED),
             None => {}
         }

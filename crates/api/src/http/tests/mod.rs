@@ -12,6 +12,7 @@ mod grpc;
 mod jobs;
 mod lists;
 mod live;
+mod mcp;
 mod notifications;
 mod openai;
 mod openai_repeats;

@@ -175,9 +175,9 @@ impl Conversation {
         } else if let Some(at) = self.job_commands.iter().position(|o| o.task == task) {
             let command = self.job_commands.remove(at);
             self.known.answered_without_turn(&command.inbound, false);
-            let (is_reminder, Inbound { text: words, private, .. }) = (command.inbound.is_reminder(), command.inbound);
-            // The words of a reminder are its answer.
-            let user = if is_reminder { reminder::parts(&words).0.to_owned() } else { words };
+            let (carries, Inbound { text: words, private, .. }) = (command.inbound.carries_answer(), command.inbound);
+            // The words of a reminder or a report are its answer.
+            let user = if carries { reminder::parts(&words).0.to_owned() } else { words };
             self.history.push(Exchange::plain(user, text.to_owned(), private));
         } else if let Some(at) = self.joined.iter().position(|j| j.task == task) {
             self.joined.remove(at);
