@@ -128,7 +128,7 @@ fn loop_guard_detects_alternating_calls_without_progress() {
     };
     let next = |n: usize| if n.is_multiple_of(2) { "a" } else { "b" };
     for (limits, warn, block, _) in presets() {
-        let warn = warn.max(detect::PING_PONG_CALLS_MIN as usize);
+        let warn = warn.max(limits.ping_pong_calls as usize);
         let seen = |n: usize, changing| sent(&guard(limits.clone(), &turns(n, changing)), next(n), 0);
         assert_eq!(seen(warn - 2, false), OK);
         assert_eq!(seen(warn - 1, false), warns(PingPong, warn));
