@@ -13,6 +13,8 @@ use crate::{
 /// How long a server may take to say that it does not know the newest revision, in milliseconds. Some do not answer at all
 /// before `initialize`.
 const DISCOVER_MS_MAX: u64 = 5_000;
+/// The error of a server that does not serve the revision of a request.
+const WRONG_REVISION: i64 = -32_022;
 /// The most pages of a list of tools. A server that always names a further page must not keep Annie busy.
 const PAGES_MAX: usize = 32;
 /// The most tools of a server, also of those that are left out.
@@ -39,19 +41,30 @@ pub(crate) async fn agree(link: &Link, choice: ProtocolChoice, timeout_ms: u64) 
     }
     let is_fallback_allowed = choice == ProtocolChoice::Auto;
     let ms_max = if is_fallback_allowed { timeout_ms.min(DISCOVER_MS_MAX) } else { timeout_ms };
-    let discovered = link.request(Revision::Modern, "server/discover", json!({}), ms_max).await.result;
-    match discovered {
-        Ok(found) if supports_modern(&found) => Ok(Agreed {
-            revision: Revision::Modern,
-            version: REVISION_MODERN.to_owned(),
-            server: name_of(&found["_meta"]["io.modelcontextprotocol/serverInfo"]),
-            reads: Method::offered(&found["capabilities"]),
-        }),
-        Ok(_) if is_fallback_allowed => initialize(link, timeout_ms).await,
-        Ok(_) => Err(McpError::Protocol(format!("it does not support the revision {REVISION_MODERN}"))),
-        Err(why) if is_fallback_allowed && may_be_older(&why) => initialize(link, timeout_ms).await,
+    match discover(link, ms_max).await {
+        Ok(Some(agreed)) => Ok(agreed),
+        Ok(None) if is_fallback_allowed => initialize(link, timeout_ms).await,
+        Ok(None) => Err(McpError::Protocol(format!("it does not support the revision {REVISION_MODERN}"))),
+        Err(why) if is_fallback_allowed && may_be_older(&why) => match initialize(link, timeout_ms).await {
+            // A server that started slowly has answered the first request by now, and serves the newest revision.
+            Err(refused @ McpError::Refused { code: WRONG_REVISION, .. }) => {
+                discover(link, timeout_ms).await?.ok_or(refused)
+            }
+            agreed => agreed,
+        },
         Err(why) => Err(why),
     }
+}
+
+/// Asks a server for the newest revision. Returns `None` if it does not support it.
+async fn discover(link: &Link, ms_max: u64) -> Result<Option<Agreed>, McpError> {
+    let found = link.request(Revision::Modern, "server/discover", json!({}), ms_max).await.result?;
+    Ok(supports_modern(&found).then(|| Agreed {
+        revision: Revision::Modern,
+        version: REVISION_MODERN.to_owned(),
+        server: name_of(&found["_meta"]["io.modelcontextprotocol/serverInfo"]),
+        reads: Method::offered(&found["capabilities"]),
+    }))
 }
 
 fn supports_modern(found: &Value) -> bool {
