@@ -1,6 +1,7 @@
 //! A fake MCP server: a script of `/bin/sh` that uses no other program.
 
-/// The arguments of `/bin/sh` that make it an MCP server of the revision `modern` or `legacy`.
+/// The arguments of `/bin/sh` that make it an MCP server of the revision `modern` or `legacy`; `late` is modern, and does not answer
+/// the first request.
 #[must_use]
 pub fn arguments(revision: &str) -> Vec<String> {
     ["-c", SCRIPT, "fake-mcp-server", revision].map(str::to_owned).into()
@@ -46,13 +47,16 @@ while IFS= read -r line; do
     id=${line#*'"id":'}; id=${id%%,*}
     case $line in
         *'"method":"server/discover"'*)
-            if [ "$1" = modern ]; then
+            if [ "$1" = late ] && [ -z "$late" ]; then
+                late=yes
+            elif [ "$1" != legacy ]; then
                 info='{"io.modelcontextprotocol/serverInfo":{"name":"fake","version":"1"}}'
                 answer "{\"supportedVersions\":[\"2026-07-28\"],\"capabilities\":{$can},\"_meta\":$info}"
             else
                 refuse -32601 'no such method'
             fi ;;
         *'"method":"initialize"'*)
+            if [ "$1" = late ]; then refuse -32022 'serving the newest revision'; continue; fi
             info='"serverInfo":{"name":"fake","version":"1"}'
             answer "{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{$can},$info}" ;;
         *'"method":"tools/list"'*) list ;;

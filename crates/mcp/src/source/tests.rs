@@ -134,6 +134,14 @@ async fn mcp_source_agrees_on_either_revision_and_calls_tools() {
 }
 
 #[tokio::test]
+async fn mcp_server_that_starts_slowly_is_asked_again_for_the_newest_revision() {
+    let mut source = source("late", &[], &[]);
+    source.config.timeout_ms = 500;
+    let view = while_followed(&source, connected(&source)).await;
+    assert_eq!((view.protocol.as_str(), view.connections), ("2026-07-28", 1), "{view:?}");
+}
+
+#[tokio::test]
 async fn mcp_program_gets_only_the_variables_of_its_configuration() {
     let source = source("modern", &[], &[]);
     let test = async {
