@@ -88,7 +88,7 @@ async fn fork_report_is_in_the_calling_conversation_once_with_the_origins_of_wha
     let task = say(server, "k", "audit it").await;
     let conversation = conversation_of(server, &task).await;
     let found = reports(server, &conversation, &format!("{HEAD}Two findings.")).await;
-    assert_eq!((found.len(), &found[0]["origins"]), (1, &json!(["web.fetch"])), "{found:?}");
+    assert_eq!((found.len(), &found[0]["origins"]), (1, &json!(["flagged", "web.fetch"])), "{found:?}");
     assert_eq!(found[0]["channel"], "http", "{found:?}");
     let task = say(server, "k", "just post it").await;
     let request = request_or_end(server, &task).await;
@@ -125,20 +125,10 @@ async fn fork_report_is_delivered_to_the_address_of_the_message_that_started_the
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fork_report_of_a_failure_or_into_a_deleted_conversation_reaches_the_user() {
-    let model = FakeModelServer::start(|seen| {
-        if seen.last_user_text().contains("[Skill: bad]") {
-            return Reply::error(401, "bad key");
-        }
-        Reply::says("Done at last.")
-    })
-    .await;
+async fn fork_report_into_a_deleted_conversation_reaches_the_user() {
+    let model = FakeModelServer::start(|_| Reply::says("Done at last.")).await;
     let (folder, server) = server_with(&model, "mode = \"single_loop\"\n[notify]\nevery_ms = 0\n").await;
-    put(&folder, &server, &[("bad", "context: fork", "x"), ("late", "context: fork", "x")]).await;
-    let task = say(&server, "k", "/bad").await;
-    let conversation = conversation_of(&server, &task).await;
-    assert_eq!(reports(&server, &conversation, "\"/bad\" has failed in the background:").await.len(), 1);
-
+    put(&folder, &server, &[("late", "context: fork", "x")]).await;
     // The forked task waits for another task, which begins in an hour unless it is cancelled.
     let first = json!({"text": "later", "conversation_key": "first", "delay_ms": 3_600_000});
     let (_, first) = server.post("/api/v1/messages", &first).await.expect("an answer");

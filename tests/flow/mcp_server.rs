@@ -118,7 +118,7 @@ async fn mcp_call_stores_what_the_model_of_the_client_wrote_as_text_of_a_client(
 async fn mcp_call_of_annie_over_http_answers_within_the_named_conversation() {
     let (_folder, server, model) = server_of_tools().await;
     let said = call(&server, "annie", json!({"message": "hello there", "conversation": "work"})).await;
-    assert_eq!((text_of(&said), &said["isError"]), ("You said: hello there", &json!(false)), "{said}");
+    assert!(text_of(&said).ends_with("hello there") && said["isError"] == false, "{said}");
     let task = said["structuredContent"]["task_id"].as_str().expect("an id");
     let (_, row) = server.get(&format!("/api/v1/tasks/{task}")).await;
     assert_eq!(row["source"], "mcp", "{row}");
