@@ -331,7 +331,7 @@ impl Provenance {
     pub(super) fn answered_without_turn(&mut self, inbound: &Inbound, is_flagged: bool) {
         match inbound.outside_text() {
             Some((_, text)) => self.add_outside_text(text),
-            // An agent wrote it. Its lines do not make it a text that the user pasted.
+            // The lines of a report, which an agent wrote, do not make it a text that the user pasted.
             None if inbound.is_fork_report() => self.add_stored_text(&inbound.text),
             None if is_pasted(&inbound.text) => self.has_read(PASTED),
             None => {}
