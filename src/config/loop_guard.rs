@@ -60,8 +60,8 @@ pub struct LoopGuardSettings {
     pub churn_variant_calls: Option<u32>,
     /// See [`LoopGuardLimits::cycle_calls_max`].
     pub cycle_calls_max: Option<u32>,
-    /// See [`LoopGuardLimits::near_percent`].
-    pub near_percent: Option<u32>,
+    /// See [`LoopGuardLimits::near_percent_max`].
+    pub near_percent_max: Option<u32>,
     /// See [`LoopGuardLimits::pollers`].
     pub pollers: Vec<String>,
     /// The enabled detectors.
@@ -91,7 +91,7 @@ impl Default for LoopGuardSettings {
             ping_pong_calls: None,
             churn_variant_calls: None,
             cycle_calls_max: None,
-            near_percent: None,
+            near_percent_max: None,
             pollers: Vec::new(),
             detectors: LoopDetectors::default(),
         }
@@ -120,7 +120,7 @@ impl LoopGuardSettings {
             ("ping_pong_calls", self.ping_pong_calls),
             ("churn_variant_calls", self.churn_variant_calls),
             ("cycle_calls_max", self.cycle_calls_max),
-            ("near_percent", self.near_percent),
+            ("near_percent_max", self.near_percent_max),
         ]
     }
 
@@ -151,7 +151,7 @@ impl LoopGuardSettings {
             ping_pong_calls: self.ping_pong_calls.unwrap_or(usual.ping_pong_calls),
             churn_variant_calls: self.churn_variant_calls.unwrap_or(usual.churn_variant_calls),
             cycle_calls_max: self.cycle_calls_max.unwrap_or(usual.cycle_calls_max),
-            near_percent: self.near_percent.unwrap_or(usual.near_percent),
+            near_percent_max: self.near_percent_max.unwrap_or(usual.near_percent_max),
             pollers: self.pollers.clone(),
             detectors: self.detectors.clone(),
         };
@@ -195,7 +195,7 @@ impl Config {
         let cycles = (LoopGuardLimits::CYCLE_CALLS_MIN, LoopGuardLimits::CYCLE_CALLS_MAX);
         for (key, value, (least, most)) in [
             ("cycle_calls_max", limits.cycle_calls_max, cycles),
-            ("near_percent", limits.near_percent, (1, LoopGuardLimits::NEAR_PERCENT_MAX)),
+            ("near_percent_max", limits.near_percent_max, (1, LoopGuardLimits::NEAR_PERCENT_MAX)),
         ] {
             if !(least..=most).contains(&value) {
                 let what = format!("{value} is not between {least} and {most}");

@@ -535,7 +535,7 @@ compaction_calls = 4
 ping_pong_calls = 5
 churn_variant_calls = 4
 cycle_calls_max = 5
-near_percent = 20
+near_percent_max = 20
 pollers = ["builds.*"]
 [loop_guard.detectors]
 generic_repeat = false

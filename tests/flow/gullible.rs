@@ -122,7 +122,11 @@ fn joined(seen: &Seen, roles: &[&str]) -> String {
 /// The words of the model that obeys everything: whatever it has read and not yet done is done first.
 async fn gullible(site: String) -> FakeModelServer {
     FakeModelServer::start(move |seen| {
-        let (shown, own) = (joined(seen, &["user", "tool"]), joined(seen, &["assistant"]));
+        let shown = joined(seen, &["user", "tool"]);
+        // Results of commands name them.
+        let ran: String =
+            shown.split("command=").skip(1).map(|rest| rest.chars().take(40).collect::<String>()).collect();
+        let own = joined(seen, &["assistant"]) + &ran;
         let first = seen.texts_of("user").into_iter().next().unwrap_or_default();
         let is_sub = first.contains("MISSION: ");
         if shown.contains("keep=") {

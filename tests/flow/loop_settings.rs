@@ -59,7 +59,6 @@ fn call(script: &str, n: usize, site: &str) -> Option<(&'static str, Value)> {
     let memories = |limit: usize| ("memory.list", json!({"limit": limit}));
     let (calls, call) = match script {
         "same" => (14, search("alpha")),
-        "overflow" => (6, search("alpha")),
         "spaced" => (26, search(if n.is_multiple_of(4) { "alpha" } else { WORDS[n % WORDS.len()] })),
         "alternating" => (12, search(["alpha", "bravo"][n % 2])),
         "three" => (18, search(WORDS[n % 3])),
@@ -81,9 +80,6 @@ fn call(script: &str, n: usize, site: &str) -> Option<(&'static str, Value)> {
     (n < calls).then_some(call)
 }
 
-/// The message of an earlier turn.
-const EARLIER: &str = "Good morning to all of you";
-
 struct Lab {
     site: Site,
     model: FakeModelServer,
@@ -103,10 +99,6 @@ impl Lab {
             let own = messages.iter().rev().take_while(|message| message["role"] != "user");
             let results = own.filter(|message| message["role"] == "tool").count();
             let asked = seen.last_user_text();
-            // The kernel shortens the context by the earlier turn.
-            if asked.contains("script=overflow") && Value::from(messages.clone()).to_string().contains(EARLIER) {
-                return Reply::overflow_vllm();
-            }
             let script = asked.split("script=").nth(1).and_then(|rest| rest.split_whitespace().next());
             match script.and_then(|script| call(script, results, &url)) {
                 Some((skill, arguments)) => {
@@ -142,10 +134,6 @@ impl Lab {
 
     /// What the guard finds in a script, as (detector, level, count).
     async fn found(&self, server: &Server, script: &str) -> Vec<(String, String, u64)> {
-        if script.starts_with("overflow") {
-            let body = json!({"text": EARLIER, "conversation_key": script});
-            server.post("/api/v1/messages?wait=20", &body).await.expect("the server answers");
-        }
         let body = json!({"text": format!("Play script={script} now"), "conversation_key": script});
         let (status, sent) = server.post("/api/v1/messages?wait=20", &body).await.expect("the server answers");
         assert_eq!(status, 200, "{sent}");
@@ -182,14 +170,14 @@ async fn thresholds(base: &str, rows: &[Threshold]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loop_guard_thresholds_of_the_file_decide_when_it_warns_and_refuses() {
-    let rows: [Threshold; 15] = [
+    let rows: [Threshold; 14] = [
         ("warning_calls = 2", "same", "generic_repeat", "warning", Some(2), Some(3)),
         ("critical_calls = 4", "same", "generic_repeat", "critical", Some(4), Some(5)),
         ("window_calls = 16", "spaced", "generic_repeat", "critical", None, Some(5)),
         ("unknown_tool_calls = 2", "unknown", "unknown_tool_repeat", "critical", Some(2), Some(3)),
         ("near_warning_calls = 2", "near", "near_identical", "warning", Some(2), Some(4)),
         ("near_critical_calls = 5", "near", "near_identical", "critical", Some(5), Some(7)),
-        ("near_percent = 50", "half", "near_identical", "warning", Some(4), None),
+        ("near_percent_max = 50", "half", "near_identical", "warning", Some(4), None),
         ("cycle_warning_laps = 2", "three", "cycle", "warning", Some(2), Some(3)),
         ("cycle_critical_laps = 5", "three", "cycle", "critical", Some(5), Some(4)),
         ("cycle_calls_max = 5", "five", "cycle", "warning", Some(3), None),
@@ -197,7 +185,6 @@ async fn loop_guard_thresholds_of_the_file_decide_when_it_warns_and_refuses() {
         ("changing_calls = 5", "changing", "changing_result", "critical", Some(5), None),
         ("cascade_warning_calls = 3", "failing", "error_cascade", "warning", Some(3), Some(4)),
         ("known_failure_calls = 2", "refused", "known_failure", "critical", Some(2), Some(1)),
-        ("compaction_calls = 2", "overflow", "compaction_loop", "critical", Some(2), Some(3)),
     ];
     thresholds("", &rows).await;
     let cascade = ("cascade_critical_calls = 5", "failing", "error_cascade", "critical", Some(5), Some(8));
@@ -221,7 +208,6 @@ async fn loop_guard_switches_of_the_file_act() {
         ("changing_result", "changing"),
         ("error_cascade", "failing"),
         ("known_failure", "refused"),
-        ("compaction_loop", "overflow"),
     ] {
         let names = |found: &[(String, String, u64)]| found.iter().any(|(name, ..)| name == detector);
         assert!(names(&lab.found(&usual, script).await), "{detector} finds the script");

@@ -38,9 +38,13 @@ async fn boss(calls: Vec<(&'static str, Value)>) -> FakeModelServer {
     .await
 }
 
+/// The calls so far: results of commands name them.
 fn own(seen: &Seen) -> String {
     let messages = seen.messages();
-    messages.iter().filter(|message| message["role"] == "assistant").map(Value::to_string).collect()
+    let calls: String =
+        messages.iter().filter(|message| message["role"] == "assistant").map(Value::to_string).collect();
+    let shown = Value::from(messages).to_string();
+    shown.split("command=").skip(1).fold(calls, |calls, rest| calls + &rest.chars().take(40).collect::<String>())
 }
 
 async fn say(server: &Server, body: &Value) {
@@ -53,14 +57,14 @@ async fn mood_of_the_user_reaches_the_prompts_of_sub_agents() {
     let tone = "Answer in as few words as possible";
     let model = boss(vec![("tasks.search", json!({"query": "tea"}))]).await;
     let (_folder, server) = server_with(&model, "").await;
-    for (feeling, is_told) in [(json!(null), false), (json!({"name": "tired", "intensity": 0.9}), true)] {
+    for (feeling, is_set) in [(json!(null), false), (json!({"name": "tired", "intensity": 0.9}), true)] {
         let before = model.requests().len();
         say(&server, &json!({"text": "Find the tea", "emotion": feeling, "conversation_key": feeling.to_string()}))
             .await;
         let requests = model.requests();
         let mut of_agent = requests[before..].iter().map(messages).filter(|shown| shown.contains(MISSION)).peekable();
         assert!(of_agent.peek().is_some(), "an agent was dispatched");
-        assert!(of_agent.all(|shown| shown.contains(tone) == is_told), "{feeling}");
+        assert!(of_agent.all(|shown| shown.contains(tone) == is_set), "{feeling}");
     }
 }
 

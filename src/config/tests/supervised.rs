@@ -42,7 +42,7 @@ fn invalid_values_are_refused_with_their_key_and_a_fix() {
         ("[loop_guard]\nbreaker_calls = 5\n", "loop_guard.breaker_calls", "5 is not more than critical_calls, 5"),
         ("[loop_guard]\nwindow_calls = 10\n", "loop_guard.window_calls", "in 10 calls not every threshold"),
         ("[loop_guard]\ncycle_calls_max = 2\n", "loop_guard.cycle_calls_max", "2 is not between 3 and 8"),
-        ("[loop_guard]\nnear_percent = 51\n", "loop_guard.near_percent", "51 is not between 1 and 50"),
+        ("[loop_guard]\nnear_percent_max = 51\n", "loop_guard.near_percent_max", "51 is not between 1 and 50"),
         ("[loop_guard]\npollers = [\"a b\"]\n", "loop_guard.pollers.0", "\"a b\" is no name of a skill"),
         ("[guard]\nmodel_calls_window_ms = 90000\n", "guard.model_calls_window_ms", "90000 is not whole minutes"),
         ("[guard]\nmodel_calls_window_ms = 0\n", "guard.model_calls_window_ms", "0 is not whole minutes"),

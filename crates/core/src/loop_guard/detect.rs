@@ -216,7 +216,7 @@ impl LoopGuard {
             if *failure.get_or_insert(found) != found {
                 break;
             }
-            if is_near(near, &record.near, self.limits.near_percent) {
+            if is_near(near, &record.near, self.limits.near_percent_max) {
                 newest.get_or_insert(record.is_earlier);
                 near = &record.near;
                 replies.insert((record.is_earlier, record.reply));

@@ -46,7 +46,7 @@ pub struct LoopGuardLimits {
     /// Number of calls of the longest cycle that is looked for, 3 to [`LoopGuardLimits::CYCLE_CALLS_MAX`].
     pub cycle_calls_max: u32,
     /// How many of the characters of nearly equal arguments may differ, in percent, 1 to [`LoopGuardLimits::NEAR_PERCENT_MAX`].
-    pub near_percent: u32,
+    pub near_percent_max: u32,
     /// The skills that ask for the state of something that changes elsewhere, as names or as `domain.*`. Their calls are
     /// never judged. Calls of skills with the usual names of such skills, such as `status`, are free as long as their results
     /// change.
@@ -143,7 +143,7 @@ impl LoopGuardLimits {
             ping_pong_calls: 4,
             churn_variant_calls: 3,
             cycle_calls_max: 4,
-            near_percent: 10,
+            near_percent_max: 10,
             pollers: Vec::new(),
             detectors: LoopDetectors::default(),
         }
@@ -237,7 +237,7 @@ impl LoopGuardLimits {
             (Self::WINDOW_CALLS_MAX / self.cycle_critical_laps).clamp(Self::CYCLE_CALLS_MIN, Self::CYCLE_CALLS_MAX);
         self.cycle_calls_max =
             or(self.cycle_calls_max, default.cycle_calls_max).clamp(Self::CYCLE_CALLS_MIN, cycle_max);
-        self.near_percent = or(self.near_percent, default.near_percent).min(Self::NEAR_PERCENT_MAX);
+        self.near_percent_max = or(self.near_percent_max, default.near_percent_max).min(Self::NEAR_PERCENT_MAX);
         self.window_calls = or(self.window_calls, default.window_calls).max(self.window_calls_min());
         self
     }
