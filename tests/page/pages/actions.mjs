@@ -1,4 +1,4 @@
-// What operators did and ordered: the record, paused classes, suspended conversations, and until when the chains hold.
+// What operators did: the record at an actor, on the page of actors and in the audit, and until when the chains hold.
 
 export default async (t) => {
   const { page } = t;
@@ -31,35 +31,7 @@ export default async (t) => {
   await t.sees("The restart budget is whole again");
   await page.getByRole("button", { name: "Close actor" }).click();
 
-  // A paused class says so on the queue and in the sentence about the whole, and its tasks wait.
-  await t.open("#/queue");
-  await page.getByRole("button", { name: "Pause a class" }).click();
-  await dialog.getByLabel("Class").selectOption("low");
-  await confirm("Pause class", "the GPU is needed");
-  await page.locator(".gatebar").getByText(/Class Low is paused by .*the GPU is needed/).waitFor();
-  const waiting = await t.api.post("/messages", { text: "what time is it?", priority: "low" });
-  await page.locator(".tr", { hasText: "class low is paused" }).waitFor();
-  await t.axe("a paused class");
-  await t.shot("queue-paused");
-  await page.getByRole("button", { name: "Resume Low" }).click();
-  await t.until("the task is done", async () => (await t.api.get(`/tasks/${waiting.task_id}`)).status === "completed");
-
-  const { conversation_id: id } = await t.api.say("remember that the key is under the mat");
   const now = await page.evaluate(() => new Date().toTimeString().slice(0, 5));
-  const more = async (name) => {
-    await page.getByRole("button", { name: "More", exact: true }).click();
-    await page.getByRole("menuitem", { name }).click();
-  };
-
-  // A suspended conversation waits, and continues.
-  await t.open(`#/conversations/${id}`);
-  await more("Suspend conversation");
-  await confirm("Suspend conversation", "not now");
-  await t.sees("The conversation is suspended");
-  const held = await t.api.post("/messages", { text: "what time is it?", conversation_id: id });
-  await t.until("it waits", async () => (await t.api.get("/queue")).waiting.some((one) => one.task_id === held.task_id && one.why.includes("is suspended by")));
-  await more("Continue conversation");
-  await t.until("it is done", async () => (await t.api.get(`/tasks/${held.task_id}`)).status === "completed");
 
   // The audit says until when its chains hold, and what happened at a time.
   await t.open("#/audit");
