@@ -3,6 +3,7 @@
 export default async (t) => {
   const { page } = t;
   const drawer = page.locator(".drawer");
+  await t.api.say("remember that the chain is sealed");
   await t.api.post("/actors/stop", { path: "/breakers", reason: "who did it" });
   const now = await page.evaluate(() => new Date().toTimeString().slice(0, 5));
 
