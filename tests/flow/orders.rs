@@ -205,6 +205,7 @@ async fn drained_server_accepts_no_message_over_a_restart_until_it_is_undrained(
     assert!(!ready.to_string().contains("disk"), "the route is public: {ready}");
     let (_, shown) = server.get("/api/v1/status").await;
     assert!(shown["warnings"].to_string().contains("the disk is replaced"), "{shown}");
+    assert_eq!(post(&server, "/api/v1/undrain", json!({"reason": "x".repeat(201)})).await.0, 400);
     let (code, out, err) = annie(data, &["undrain", "--reason", "done"], &[]).await;
     assert!(code == 0 && out.contains("the server goes on"), "{out} {err}");
     let (_, sent) = post(&server, "/api/v1/messages?wait=20", json!({"text": "what time is it?"})).await;
@@ -231,6 +232,8 @@ async fn suspended_conversation_waits_until_it_is_continued() {
     let unknown = "conv_00000000000070008000000000000000";
     let asked = json!({"reason": "x"});
     assert_eq!(post(&server, &format!("/api/v1/conversations/{unknown}/suspend"), asked).await.0, 404);
+    let go_on = format!("/api/v1/conversations/{unknown}/continue");
+    assert_eq!(post(&server, &go_on, json!({})).await.0, 404);
     let (code, out, err) = annie(data, &["conversations", "continue", id], &[]).await;
     assert!(code == 0 && out.contains("goes on"), "{out} {err}");
     eventually("its message is answered", async || {
@@ -277,6 +280,7 @@ async fn breaker_that_a_person_holds_open_admits_no_call_over_a_restart_until_it
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path();
     let mut server = Server::start(data, &[], &[]).await;
+    assert_eq!(post(&server, "/api/v1/breakers/tasks.create/open", json!({"reason": ""})).await.0, 400);
     let (code, _, err) = annie(data, &["breakers", "open", "tasks.creat", "--reason", "x"], &[]).await;
     assert!(code != 0 && err.contains("tasks.create"), "{err}");
     let (code, out, err) = annie(data, &["breakers", "open", "tasks.create", "--reason", "out of service"], &[]).await;
@@ -308,22 +312,23 @@ async fn log_level_is_set_while_the_server_runs_and_the_configured_one_returns()
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path();
     let server = Server::start(data, &[], &[("ANNIE__LOG__LEVEL", "info")]).await;
-    let is_debugging = |server: &Server| server.log().iter().filter(|line| line.contains("DEBUG")).count();
-    assert_eq!(is_debugging(&server), 0);
     for wrong in
         [json!({"level": "loud", "reason": "x"}), json!({"level": "debug"}), json!({"level": "debug", "reason": ""})]
     {
         assert_eq!(post(&server, "/api/v1/log-level", wrong.clone()).await.0, 400, "{wrong}");
     }
-    let (code, out, err) = annie(data, &["log", "level", "debug", "--reason", "slow turns"], &[]).await;
-    assert!(code == 0 && out.contains("log level debug until the next start; configured: info"), "{out} {err}");
-    eventually("a line of the new level", async || {
-        server.get("/api/v1/queue").await;
-        (is_debugging(&server) > 0).then_some(())
-    })
-    .await;
+    let released = |server: &Server| server.log().iter().filter(|line| line.contains("gate.release")).count();
+    let release = async || post(&server, "/api/v1/gate/release", json!({"holder": "ann"})).await.0;
+    assert_eq!(release().await, 200);
+    eventually("a warning at the configured level", async || (released(&server) == 1).then_some(())).await;
+    let (code, out, err) = annie(data, &["log", "level", "error", "--reason", "too many lines"], &[]).await;
+    assert!(code == 0 && out.contains("log level error until the next start; configured: info"), "{out} {err}");
+    assert_eq!(release().await, 200);
     let (code, out, err) = annie(data, &["log", "level", "", "--reason", "found it"], &[]).await;
     assert!(code == 0 && out.trim() == "log level info", "{out} {err}");
+    assert_eq!(release().await, 200);
+    eventually("the next warning", async || (released(&server) > 1).then_some(())).await;
+    assert_eq!(released(&server), 2, "the action at the level error is no line of the log");
     let (_, shown) = server.get("/api/v1/log-level").await;
     assert_eq!(shown, json!({"level": "info", "configured": "info"}));
 }

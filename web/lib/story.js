@@ -27,9 +27,22 @@ export class Story {
     if (!this.first) this.first = event.seq;
     this.last = event.seq;
     this.events.push(event);
-    const turn = this.turnOf(event);
-    fold(turn, event, this);
+    if (event.kind === "copied" && !event.event) return this.addHistory(event);
+    const seen = originalOf(event);
+    const turn = this.turnOf(seen);
+    fold(turn, seen, this);
     return turn;
+  }
+
+  // What a copy has of its original, if it has not the original's events: each exchange as a turn that has ended.
+  addHistory(event) {
+    if (!this.order.length) {
+      for (const [n, exchange] of (event.history ?? []).entries()) {
+        const turn = this.turnOf({ ...event, task_id: `${event.task_id}.${n}` });
+        Object.assign(turn, { text: exchange.user, source: "copy", state: "answered", startedAt: event.at, endedAt: event.at, isCopied: true, final: { kind: "answered", seq: event.seq, text: exchange.answer } });
+      }
+    }
+    return this.order.at(-1) ?? null;
   }
 
   turnOf(event) {
@@ -56,6 +69,13 @@ export class Story {
   get running() {
     return this.order.filter((turn) => !turn.final && !turn.joined);
   }
+}
+
+// The event of the original that an imported event has; any other event as it is. Stored times are in microseconds.
+function originalOf(event) {
+  if (event.kind !== "copied") return event;
+  const { task, at, ...inner } = event.event;
+  return { ...inner, task_id: task, at: toDate(at).toISOString(), seq: event.seq, conversation_id: event.conversation_id };
 }
 
 function agentOf(turn, id) {

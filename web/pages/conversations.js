@@ -14,7 +14,7 @@ import { scrubber } from "../lib/scrubber.js";
 import { approvalCard, argumentText, costLine, finalBlock, noteLine, openAgent, openRun, workChips } from "./work.js";
 
 // The front ends as people call them.
-const SOURCE = { http: "HTTP", grpc: "gRPC", openai: "the OpenAI API", cli: "the command line", voice: "voice" };
+const SOURCE = { copy: "a copied conversation", http: "HTTP", grpc: "gRPC", openai: "the OpenAI API", cli: "the command line", voice: "voice" };
 const WINDOW = 2_000;
 const VIEWS = [["story", "Story"], ["waterfall", "Waterfall"], ["events", "Events"]];
 

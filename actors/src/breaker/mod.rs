@@ -293,7 +293,8 @@ fn admit(
     if !request.started_before {
         if let Some(order) = state.args.orders.find(OrderKind::OpenBreaker, &skill) {
             metrics::counter!("annie_skill_refusals_total", "skill" => skill.clone(), "why" => "open").increment(1);
-            let text = format!("{skill} is out of service: {}. Do not try again in this turn.", order.reason);
+            let text =
+                format!("{skill} is out of service, because an operator holds its breaker open: {}.", order.reason);
             return refuse(reply, Outcome::transient("breaker_open", text));
         }
         let (admission, changed) = row.admit(&state.args.limits, ctx.now());

@@ -1,6 +1,6 @@
 //! Status of the tasks and of the queue, for users and operators.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use annie_core::{event::Priority, ids::TaskId, queue::Rank, time::Micros};
 use serde_json::{Value, json};
@@ -148,6 +148,13 @@ impl TaskTable {
             "loaded": self.is_loaded, "tasks": self.entries.len(), "waiting": self.admission_queue.len(), "depth": depth,
             "deferred": self.deferred.len(), "awaited": self.awaited(), "granted": self.granted, "backends": self.backends(),
         })
+    }
+
+    /// The open tasks in order of arrival.
+    pub fn in_order(&self, keep: impl Fn(&Entry) -> bool) -> Vec<TaskId> {
+        let found: BTreeMap<u64, TaskId> =
+            self.entries.iter().filter(|(_, e)| keep(e)).map(|(task, e)| (e.number, *task)).collect();
+        found.into_values().collect()
     }
 
     /// Applies the orders of operators to all tasks.

@@ -2,7 +2,7 @@
 //! the caller passes the time in, and permits come out.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
@@ -610,13 +610,6 @@ impl TaskTable {
         let opens = self.usable.iter().filter_map(Usable::next_change).min();
         let due = self.deferred.first().map(|(until, _)| *until);
         [self.leases.next_expiry(), opens, due].into_iter().flatten().min()
-    }
-
-    /// The open tasks in order of arrival.
-    pub fn in_order(&self, keep: impl Fn(&Entry) -> bool) -> Vec<TaskId> {
-        let found: BTreeMap<u64, TaskId> =
-            self.entries.iter().filter(|(_, e)| keep(e)).map(|(task, e)| (e.number, *task)).collect();
-        found.into_values().collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The acts of operators: each act that a person requests of the server is stored as two entries of one chain, the request before
 //! the act and its result after it. The digest of an entry covers all of its fields and the digest of the entry before it, so that
 //! no entry can be changed, added or removed in the middle unnoticed. As with the seals of events, a noted digest of the newest
-//! entry shows that nobody computed the chain anew.
+//! entry shows later that the chain was not computed anew.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
