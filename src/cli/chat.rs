@@ -5,6 +5,7 @@ use std::{collections::VecDeque, io::IsTerminal as _, path::PathBuf, time::Durat
 
 use annie_core::{event::Priority, jobs::SLASH_WORDS, skill::slash_commands};
 use futures_util::{FutureExt, future::BoxFuture};
+use serde_json::{Value, json};
 
 use super::{
     args,
@@ -20,14 +21,14 @@ use super::{
     turns::{Kind, Turns},
     waiting::Pulse,
 };
-use crate::system;
+use crate::{ops::skills::SlashCommands, system};
 
 const HELP: &str = "\
 /help        show this help
 /status      show the server or kernel, and the conversation
 /steer TEXT  send a message into the running turn
 /new         begin a new conversation
-/NAME TEXT   use a prompt skill; `annie skills commands` lists them, Tab completes them, and /done ends one
+/NAME TEXT   use a prompt skill of those below; Tab completes them, and /done ends one
 /quit        leave (also Ctrl-D)
 Any other line is a message to Annie. \"What are you working on?\", \"how busy are you?\", \"do that first\", \"this is urgent\",
 \"pause that\", \"resume it\" and \"cancel that\" list or control tasks, and so do /jobs, /top, /first, /urgent, /pause,
@@ -185,17 +186,32 @@ fn own_input(site: &Site, is_private: bool, terminations: &mut Terminations) -> 
 async fn command_names(partner: &Partner) -> Vec<String> {
     let jobs = SLASH_WORDS.iter().map(|word| format!("/{word}"));
     let own = COMMANDS.iter().map(|name| (*name).to_owned());
-    let skills = match partner {
-        Partner::Here { kernel, .. } => {
-            slash_commands(&kernel.catalog().skills()).into_iter().map(|command| command.name).collect()
-        }
-        Partner::Server(client) => {
-            let answer = client.get(skills::COMMANDS.path()).await.unwrap_or_default();
-            let names = answer["commands"].as_array().into_iter().flatten();
-            names.filter_map(|command| command["name"].as_str().map(str::to_owned)).collect::<Vec<_>>()
-        }
+    let skills = skill_commands(partner).await;
+    let names = skills.iter().filter_map(|command| command["name"].as_str().map(str::to_owned));
+    own.chain(jobs).chain(names).collect()
+}
+
+/// The slash commands of the kernel and of the prompt skills, as the server lists them; empty if they cannot be listed.
+async fn skill_commands(partner: &Partner) -> Vec<Value> {
+    let answer = match partner {
+        Partner::Here { kernel, .. } => json!(SlashCommands::from(slash_commands(&kernel.catalog().skills()))),
+        Partner::Server(client) => client.get(skills::COMMANDS.path()).await.unwrap_or_default(),
     };
-    own.chain(jobs).chain(skills).collect()
+    answer["commands"].as_array().cloned().unwrap_or_default()
+}
+
+/// The help of the chat, with a line for each prompt skill, as the answer of the kernel to `/help` has.
+async fn help(partner: &Partner) -> String {
+    let listed = tokio::time::timeout(Duration::from_millis(CATCH_UP_MS_MAX), skill_commands(partner)).await;
+    let mut text = HELP.to_owned();
+    for command in listed.unwrap_or_default() {
+        let [name, hint, what] =
+            ["name", "argument_hint", "description"].map(|key| tame(command[key].as_str().unwrap_or_default()));
+        if !COMMANDS.contains(&name.as_str()) {
+            text.push_str(&format!("\n- {}: {what}", format!("{name} {hint}").trim_end()));
+        }
+    }
+    text
 }
 
 impl Chat<'_> {
@@ -225,7 +241,7 @@ impl Chat<'_> {
                 Next::Line(None) => is_open = false,
                 Next::Line(Some(line)) => {
                     self.is_prompted = false;
-                    if !self.carry_out(&line)? {
+                    if !self.carry_out(&line).await? {
                         return self.leave();
                     }
                 }
@@ -323,12 +339,12 @@ impl Chat<'_> {
     }
 
     /// Executes an input line. False if the line ends the chat.
-    fn carry_out(&mut self, line: &str) -> Result<bool, Failure> {
+    async fn carry_out(&mut self, line: &str) -> Result<bool, Failure> {
         let console = &self.site.console;
         match Line::of(line) {
             Line::Nothing => {}
             Line::Quit => return Ok(false),
-            Line::Help => console.say_always(HELP),
+            Line::Help => console.say_always(&help(self.partner).await),
             Line::Status => console.say_always(&self.status()),
             Line::New => {
                 self.target = args::ConversationArgs { conversation: None, new: true, mode: self.target.mode };

@@ -327,15 +327,19 @@ fn skill_files(site: &Site) -> Vec<Finding> {
     const WHAT: &str = "skills";
     let catalog = skills::catalog(site);
     let mut found = vec![Finding::ok(WHAT, format!("{} of them", catalog.skills().iter().count()))];
-    found.extend(catalog.problems().iter().filter_map(|problem| match problem.severity {
+    found.extend(catalog.problems().iter().map(|problem| match problem.severity {
         Severity::Error => {
             let failure = Failure::new(Exit::Failure, problem.to_string());
-            Some(Finding { state: State::Warning, ..Finding::error(WHAT, &failure) })
+            Finding { state: State::Warning, ..Finding::error(WHAT, &failure) }
         }
         Severity::Lenient | Severity::Unsupported => {
-            Some(Finding::warning(WHAT, problem.to_string(), "annie skills validate"))
+            Finding::warning(WHAT, problem.to_string(), "annie skills validate --strict")
         }
-        Severity::Notice => None,
+        // Nothing is wrong, and the operator may not have meant it.
+        Severity::Notice => {
+            let detail = format!("{}: {}", problem.file, problem.what);
+            Finding { fix: Some(problem.fix.clone()), ..Finding::ok(WHAT, detail) }
+        }
     }));
     found
 }

@@ -85,9 +85,10 @@ pub async fn remind(site: &Site, when: &str, title: &str) -> Result<(), Failure>
 /// `annie skills run`
 ///
 /// # Errors
-/// As [`todos`].
-pub async fn command(site: &Site, words: &[String]) -> Result<(), Failure> {
-    send(site, &text_of(words), Mode::Run).await
+/// As [`todos`], or if the skill must be asked for expressly and `accepts_once` is false.
+pub async fn command(site: &Site, words: &[String], accepts_once: bool) -> Result<(), Failure> {
+    let (words, accepts_once) = with_yes(words, accepts_once);
+    send(site, &text_of(words), Mode::Run { accepts_once }).await
 }
 
 /// `annie skills test`
@@ -95,18 +96,22 @@ pub async fn command(site: &Site, words: &[String]) -> Result<(), Failure> {
 /// # Errors
 /// As [`todos`], or if the skill must not be repeated and `accepts_once` is false.
 pub async fn test(site: &Site, words: &[String], accepts_once: bool) -> Result<(), Failure> {
-    // The flag of this command is also understood behind the flags of the skill, where a person adds it.
-    let (words, accepts_once) = match words {
+    let (words, accepts_once) = with_yes(words, accepts_once);
+    send(site, &text_of(words), Mode::Test { accepts_once }).await
+}
+
+/// The flag `--yes` of these commands is also understood behind the flags of the skill, where a person adds it.
+fn with_yes(words: &[String], accepts_once: bool) -> (&[String], bool) {
+    match words {
         [before @ .., last] if last == "--yes" && !before.is_empty() => (before, true),
         words => (words, accepts_once),
-    };
-    send(site, &text_of(words), Mode::Test { accepts_once }).await
+    }
 }
 
 /// How a skill is run.
 #[derive(Clone, Copy)]
 enum Mode {
-    Run,
+    Run { accepts_once: bool },
     Test { accepts_once: bool },
 }
 
@@ -115,7 +120,12 @@ fn text_of(words: &[String]) -> String {
         // A command as one argument has quotes of its own.
         [whole] => whole.clone(),
         words => {
-            let quoted = |word: &String| if word.starts_with("--") { word.clone() } else { quote(word) };
+            let quoted = |word: &String| match word.split_once('=') {
+                _ if !word.starts_with("--") => quote(word),
+                Some((flag, value)) if !flag.contains(char::is_whitespace) => format!("{flag}={}", quote(value)),
+                _ if word.contains(char::is_whitespace) => quote(word),
+                _ => word.clone(),
+            };
             words.iter().map(quoted).collect::<Vec<_>>().join(" ")
         }
     }
@@ -137,7 +147,7 @@ async fn run(site: &Site, skill: &str, mut arguments: Value) -> Result<(), Failu
     // The lines behind the first one show the call of the skill, and this is another command.
     let first_line =
         |failure: Failure| Failure { what: failure.what.lines().next().unwrap_or_default().to_owned(), ..failure };
-    send(site, &format!("{skill} {arguments}"), Mode::Run).await.map_err(first_line)
+    send(site, &format!("{skill} {arguments}"), Mode::Run { accepts_once: false }).await.map_err(first_line)
 }
 
 async fn send(site: &Site, command: &str, mode: Mode) -> Result<(), Failure> {
@@ -154,7 +164,10 @@ async fn sent(site: &Site, command: &str, mode: Mode) -> Result<(), Failure> {
         Some(client) => {
             let path = ops::path_of("skills run");
             match mode {
-                Mode::Run => client.post_idempotent(path, &json!({"command": command, "key": key})).await?,
+                Mode::Run { accepts_once } => {
+                    let body = json!({"command": command, "key": key, "accepts_once": accepts_once});
+                    client.post_idempotent(path, &body).await?
+                }
                 Mode::Test { accepts_once } => {
                     let body = json!({"command": command, "key": key, "test": true, "accepts_once": accepts_once});
                     client.post(path, &body).await?
@@ -164,9 +177,15 @@ async fn sent(site: &Site, command: &str, mode: Mode) -> Result<(), Failure> {
         None => {
             let own = boot::assemble(&site.loaded, &site.folder).await?;
             // The person at this machine owns the data folder.
-            let caller = CommandCaller { user: site.user(), source: "cli", may_approve: true, origins: Vec::new() };
+            let caller = CommandCaller {
+                user: site.user(),
+                source: "cli",
+                may_approve: true,
+                is_served: false,
+                origins: Vec::new(),
+            };
             let ran = match mode {
-                Mode::Run => own.kernel.run_skill(caller, command, &key).await,
+                Mode::Run { accepts_once } => own.kernel.run_skill(caller, command, &key, accepts_once).await,
                 Mode::Test { accepts_once } => own.kernel.test_skill(caller, command, &key, accepts_once).await,
             };
             own.stop().await;

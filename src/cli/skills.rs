@@ -22,7 +22,11 @@ use super::{
 };
 use crate::{
     boot,
-    ops::skills::{Skill, SkillDetail, SlashCommands},
+    ops::{
+        self,
+        skill_problems::SkillProblems,
+        skills::{Skill, SkillDetail, SlashCommands},
+    },
 };
 
 /// `annie skills`
@@ -33,9 +37,10 @@ pub async fn run(site: &Site, command: Skills) -> Result<(), Failure> {
     match command {
         Skills::List { domain } => list(site, domain.as_deref()).await,
         Skills::Commands => commands(site).await,
+        Skills::Problems => list_problems(site).await,
         Skills::Help { name } => help(site, &name).await,
-        Skills::Run { command } => own::command(site, &command).await,
-        Skills::Validate { path } => check(site, path),
+        Skills::Run { yes, command } => own::command(site, &command, yes).await,
+        Skills::Validate { strict, path } => check(site, path, strict),
         Skills::New { name, kind } => built::new(site, &name, kind),
         Skills::Show { name } => built::show(site, &name).await,
         Skills::Test { yes, command } => own::test(site, &command, yes).await,
@@ -66,12 +71,15 @@ async fn list(site: &Site, domain: Option<&str>) -> Result<(), Failure> {
             return Err(Failure::new(Exit::NotFound, what).fix("`annie skills list` shows all"));
         }
     }
+    // An older server has no such list.
+    let problems = problems(site).await.unwrap_or_default()["problems"].as_array().cloned().unwrap_or_default();
     if site.console.is_json() {
-        return site.console.json(&json!({"skills": skills}));
+        return site.console.json(&json!({"skills": skills, "problems": problems}));
     }
     let text = |skill: &Value, key: &str| skill[key].as_str().unwrap_or_default().to_owned();
     let rows = skills.iter().map(|s| vec![text(s, "name"), text(s, "effect"), text(s, "description")]);
     site.console.line(&fitted(site.console.columns(), &["skill", "effect", "what it does"], rows.collect()))?;
+    problems.iter().for_each(|problem| site.console.say(&problem_line(problem)));
     site.console.say(&site.console.ink(Ink::Dim, "`annie skills help NAME` shows how to use one"));
     Ok(())
 }
@@ -81,6 +89,40 @@ pub(super) const COMMANDS: Listing = Listing {
     rows: "commands",
     columns: &[("command", "name"), ("arguments", "argument_hint"), ("what it does", "description")],
 };
+
+/// Prints all problems, each in full.
+async fn list_problems(site: &Site) -> Result<(), Failure> {
+    let answer = problems(site).await?;
+    if site.console.is_json() {
+        return site.console.json(&answer);
+    }
+    let rows = answer["problems"].as_array().cloned().unwrap_or_default();
+    if rows.is_empty() {
+        site.console.say("there are no problems");
+    }
+    rows.iter().try_for_each(|problem| site.console.line(&problem_line(problem)))
+}
+
+/// A problem as a line: how severe it is, the file, what is wrong, and how to fix it.
+fn problem_line(problem: &Value) -> String {
+    let [severity, file, what, fix] =
+        ["severity", "file", "what", "fix"].map(|key| tame(problem[key].as_str().unwrap_or_default()));
+    let line = problem["line"].as_u64().map_or(String::new(), |line| format!(":{line}"));
+    let fix = if fix.is_empty() { fix } else { format!("; {fix}") };
+    format!("{severity:<11}  {file}{line}: {what}{fix}")
+}
+
+/// The problems of the skills of the running server or, without one, of the files on this machine.
+async fn problems(site: &Site) -> Result<Value, Failure> {
+    Ok(match site.server().await? {
+        Some(client) => client.get(ops::path_of("skills problems")).await?,
+        None => {
+            let mut found = catalog(site).problems();
+            found.sort_by_key(|problem| problem.severity);
+            json!(SkillProblems::from(found))
+        }
+    })
+}
 
 async fn commands(site: &Site) -> Result<(), Failure> {
     let answer = match site.server().await? {
@@ -135,7 +177,7 @@ pub(super) fn not_listed(site: &Site, name: &str, failure: Failure) -> Failure {
     }
     // A prompt skill is its folder.
     let checked = if name.contains('.') { file.clone() } else { folder.join(name) };
-    let problem = validate(&checked).ok().and_then(|problems| problems.into_iter().find(Problem::is_failure));
+    let problem = validate(&checked).ok().and_then(|problems| problems.into_iter().find(Problem::is_error));
     if let Some(problem) = problem {
         let what =
             format!("the skill {name} is not usable, because its file has problems: {}", tame(&problem.to_string()));
@@ -154,12 +196,14 @@ fn unknown<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Failure {
     }
 }
 
-fn check(site: &Site, path: Option<PathBuf>) -> Result<(), Failure> {
+fn check(site: &Site, path: Option<PathBuf>, strict: bool) -> Result<(), Failure> {
     let path = path.unwrap_or_else(|| site.folder.join("skills"));
     let problems = validate(&path).map_err(|e| Failure::new(Exit::NotFound, e.to_string()))?;
-    let failures = problems.iter().filter(|p| p.is_failure()).count();
+    let errors = problems.iter().filter(|problem| problem.is_error()).count();
+    let warnings = problems.iter().filter(|problem| problem.is_failure()).count() - errors;
+    let failures = if strict { errors + warnings } else { errors };
     if site.console.is_json() {
-        site.console.json(&json!({"valid": failures == 0, "problems": problems}))?;
+        site.console.json(&json!({"valid": failures == 0, "strict": strict, "problems": problems}))?;
     } else {
         problems.iter().map(Problem::to_string).try_for_each(|line| site.console.line(&tame(&line)))?;
     }
@@ -168,7 +212,11 @@ fn check(site: &Site, path: Option<PathBuf>) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Failure, what).fix("each line above has a fix"));
     }
     if !site.console.is_json() {
-        site.console.line(&format!("{} is valid", path.display()))?;
+        let note = match warnings {
+            0 => String::new(),
+            _ => format!(", with {warnings} warning(s), which --strict refuses"),
+        };
+        site.console.line(&format!("{} is valid{note}", path.display()))?;
     }
     Ok(())
 }

@@ -33,19 +33,19 @@ pub fn parts() -> (WorldParts, Arc<TestClock>) {
 }
 
 fn by_ann() -> CommandCaller<'static> {
-    CommandCaller { user: ann(), source: "test", may_approve: false, origins: Vec::new() }
+    CommandCaller { user: ann(), source: "test", may_approve: false, is_served: true, origins: Vec::new() }
 }
 
 /// Runs a skill for Ann by command, which makes the worker read the reminders.
 pub async fn run(world: &World, command: &str, key: &str) -> String {
-    let ran = world.kernel.run_skill(by_ann(), command, key).await.expect("the skill runs");
+    let ran = world.kernel.run_skill(by_ann(), command, key, false).await.expect("the skill runs");
     assert!(ran.outcome.status.is_ok(), "{command}: {}", ran.outcome.data);
     ran.outcome.data
 }
 
 /// Makes the worker read the reminders and the clock: a change that does not apply.
 pub async fn wake(world: &World) {
-    let ran = world.kernel.run_skill(by_ann(), "tasks.update --id 999 --title x", "wake").await;
+    let ran = world.kernel.run_skill(by_ann(), "tasks.update --id 999 --title x", "wake", false).await;
     assert!(!ran.expect("the skill runs").outcome.status.is_ok());
 }
 

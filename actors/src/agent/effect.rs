@@ -119,6 +119,7 @@ impl AgentEffect {
                     timezone: view.facts().timezone.clone(),
                     started_before,
                     asked_before: false,
+                    is_recorded: false,
                 };
                 Some(Self::Skill(Box::new(request), fallback))
             }

@@ -245,7 +245,8 @@ fn checked(wiring: &Wiring, planned: &PlannedSkill, answer: HookAnswer) -> Resul
         let skills = wiring.catalog.skills();
         let skill =
             skills.get(&planned.skill).ok_or_else(|| "its arguments are for a skill that is gone".to_owned())?;
-        skill.check_arguments(arguments).map_err(|e| format!("its arguments do not fit: {}", e.what))?;
+        let fits = skill.check_replacement(&planned.arguments, arguments);
+        fits.map_err(|what| format!("its arguments do not fit: {what}"))?;
     }
     Ok(answer)
 }

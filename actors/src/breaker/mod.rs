@@ -68,6 +68,8 @@ pub struct RunRequest {
     /// A breaker died over this call, and it is not known whether the run had begun. The log must be read before another
     /// breaker is asked.
     pub asked_before: bool,
+    /// The caller has stored that the run begins, in place of the log. If a breaker does not answer, the run counts as begun.
+    pub is_recorded: bool,
 }
 
 /// The answer to a request.

@@ -42,7 +42,7 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> RunResul
     if effect == Effect::Once && request.started_before {
         return not_run(RunAnswer::Done(reconcile_or_unknown(args, env, &request).await));
     }
-    if effect != Effect::Read {
+    if effect != Effect::Read && !request.is_recorded {
         let marked = match task_point(env, "run", "starting").await {
             Ok(()) => mark_started(args, env, &request).await,
             Err(why) => return not_run(RunAnswer::Done(not_started(&request, why.to_string()))),

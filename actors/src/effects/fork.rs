@@ -26,8 +26,8 @@ use crate::{
 /// What the forked task inherits from its caller: an agent, or a user's message.
 pub(crate) struct ForkedBy {
     user: UserId,
-    /// Where the result is reported.
-    caller: ForkCaller,
+    /// Where the result is reported; `None` if a command without a conversation starts the task.
+    caller: Option<ForkCaller>,
     is_private: bool,
     channel: String,
     /// The agent belongs to a forked task. A forked task forks no further tasks, so forks do not nest.
@@ -42,7 +42,7 @@ impl ForkedBy {
     pub fn of(view: AgentView<'_>) -> Self {
         Self {
             user: view.user().clone(),
-            caller: ForkCaller { conversation: view.conversation(), task: view.task() },
+            caller: Some(ForkCaller { conversation: view.conversation(), task: view.task() }),
             is_private: view.is_private(),
             channel: view.channels().into_iter().next().unwrap_or_default(),
             is_forked: is_fork(&view.facts().channel),
@@ -56,7 +56,7 @@ impl ForkedBy {
     fn of_message(user: &UserId, caller: ForkCaller, inbound: &Inbound, origins: Vec<String>) -> Self {
         Self {
             user: user.clone(),
-            caller,
+            caller: Some(caller),
             is_private: inbound.private,
             channel: inbound.channel().to_owned(),
             is_forked: false,
@@ -136,6 +136,21 @@ pub(crate) async fn fork_called(
     })
 }
 
+/// Starts the task of a prompt skill that a user runs by command. A repetition under the same intent starts no second task.
+pub(crate) async fn fork_by_command(
+    wiring: &Wiring,
+    user: UserId,
+    channel: String,
+    called: &PlannedSkill,
+) -> Result<Outcome, KernelError> {
+    let (origins, after) = (called.origin.clone(), Vec::new());
+    let by = ForkedBy { user, caller: None, is_private: false, channel, is_forked: false, origins, after };
+    let task = start_task(wiring, called, by).await?;
+    let text = format!("{} is spawned as background task {task}. You are notified when it ends.", called.skill);
+    let evidence = json!({"skill": called.skill, "task_id": task, "status": "spawned"});
+    Ok(Outcome::success(text).with_evidence(evidence))
+}
+
 /// Starts the task of a workflow that a user called by `/name`, and returns the answer to the message.
 pub(super) async fn fork_workflow(
     wiring: &Wiring,
@@ -173,7 +188,7 @@ async fn start_task(wiring: &Wiring, planned: &PlannedSkill, by: ForkedBy) -> Re
         channel: by.channel,
         origins: by.origins,
         after: by.after,
-        reply_to: Some(by.caller.address()),
+        reply_to: by.caller.map(ForkCaller::address),
         is_fork: true,
         ..Submission::new(by.user, &source, text.trim_end())
     };

@@ -19,7 +19,7 @@ mod workflow;
 pub(crate) use compact::summarise;
 pub(crate) use facts::{SkillsInUse, read_facts};
 pub(crate) use fallback::{Fallback, ROUTER, call_with_fallback, note_step};
-pub(crate) use fork::{ForkedBy, fork_called, fork_if_requested};
+pub(crate) use fork::{ForkedBy, fork_by_command, fork_called, fork_if_requested};
 pub(crate) use hook::{ApprovalAsk, HookDone, HookRequest, answer_of, ask_hook};
 pub(crate) use job_command::{answer_carried_by, run_job_command, understand_job_command};
 pub(crate) use model::{Begin, ModelCall, ModelDone, Waits, call_model};

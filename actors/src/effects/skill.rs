@@ -104,8 +104,9 @@ impl Patience {
 fn leave_in_doubt(request: &mut RunRequest, why: SendError) {
     match request.skill.effect {
         Effect::Read => {}
-        // The breaker is stuck but not dead, so it may still start the run. Only the skill itself may know.
-        Effect::Once if why == SendError::Timeout => request.started_before = true,
+        // The breaker is stuck but not dead, so it may still start the run; or the log has no mark that denies the start. Only the
+        // skill itself may know.
+        Effect::Once if why == SendError::Timeout || request.is_recorded => request.started_before = true,
         Effect::Once | Effect::Idempotent => request.asked_before = true,
     }
 }

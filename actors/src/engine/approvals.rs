@@ -113,8 +113,8 @@ fn allowed<'a>(turn: &'a Turn, decide: &Decide, skills: &SkillSet) -> Result<&'a
     let Some(arguments) = arguments else { return Ok(approval) };
     let skill = skills.get(&approval.skill);
     let skill = skill.ok_or_else(|| NotDecided::Stale(format!("there is no skill {} any more", approval.skill)))?;
-    let fits = skill.check_arguments(arguments);
-    fits.map_err(|e| NotDecided::Invalid(format!("these arguments do not fit {}: {}", approval.skill, e.what)))?;
+    let fits = skill.check_replacement(&approval.arguments, arguments);
+    fits.map_err(|what| NotDecided::Invalid(format!("these arguments do not fit {}: {what}", approval.skill)))?;
     Ok(approval)
 }
 

@@ -4,6 +4,7 @@
 mod agents;
 mod approvals;
 mod boot;
+mod command_runs;
 mod conversations;
 mod data;
 mod dead_letters;

@@ -15,7 +15,7 @@ use std::{
 use annie_core::{
     ports::Catalog,
     schedule::FileSchedule,
-    skill::{SkillFormat, SkillSet, SkillSpec},
+    skill::{ScriptRules, SkillFormat, SkillSet, SkillSpec},
 };
 use arc_swap::ArcSwap;
 
@@ -191,6 +191,10 @@ impl FileCatalog {
             let unknown = unknown_models(&own, backends);
             own.problems.extend(unknown);
         }
+        if !self.programs.is_some_and(|programs| programs.network) {
+            let without_network = scripts_without_network(&own);
+            own.problems.extend(without_network);
+        }
         let snapshot = merge(&mut base, &mut own, built, version);
         // A start reads the files once for each setting, and a problem is logged once.
         let before = self.snapshot.load();
@@ -320,6 +324,22 @@ fn unknown_models(layer: &Layer, backends: &BTreeSet<String>) -> Vec<Problem> {
             report.unsupported(None, what, "name a `[[backend]]` of the configuration, or leave `model` out");
             problems.extend(report.into_problems());
         }
+    }
+    problems
+}
+
+/// Reports the prompt skills whose scripts ask for the network that scripts do not get here.
+fn scripts_without_network(layer: &Layer) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (path, item) in &layer.items {
+        let Item::Skill(Entry { spec, .. }) = item else { continue };
+        let SkillFormat::Prompt { scripts: Some(ScriptRules { network: true, .. }), .. } = spec.format else {
+            continue;
+        };
+        let mut report = Report::new(path);
+        let fix = "write `network = true` below `[sandbox]` in the configuration";
+        report.notice(None, "its scripts need the network, which is switched off for scripts", fix);
+        problems.extend(report.into_problems());
     }
     problems
 }

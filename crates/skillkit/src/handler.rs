@@ -187,11 +187,18 @@ pub(crate) struct PromptArgs {
     /// Reads one of the skill's supporting files instead, by the path that the instructions name.
     #[serde(default)]
     pub(crate) file: Option<String>,
+    /// Runs one of the skill's scripts instead, by its path below the skill's folder; `--args` are its arguments.
+    #[serde(default)]
+    pub(crate) script: Option<String>,
+    /// Text that the script can read from stdin.
+    #[serde(default)]
+    pub(crate) stdin: Option<String>,
 }
 
 /// The arguments of a prompt skill; the author's hint describes the value of `--args`.
-pub(crate) fn prompt_args(hint: Option<&str>) -> Vec<ArgSpec> {
+pub(crate) fn prompt_args(hint: Option<&str>, has_scripts: bool) -> Vec<ArgSpec> {
     let mut args = args_of::<PromptArgs>();
+    args.retain(|arg| has_scripts || !["script", "stdin"].contains(&arg.name.as_str()));
     if let Some((hint, arg)) = hint.zip(args.iter_mut().find(|arg| arg.name == "args")) {
         arg.help = format!("{} Expected: {hint}.", arg.help);
     }

@@ -19,7 +19,7 @@ use annie_core::{
 };
 
 use crate::{
-    FileCatalog, SkillError,
+    FileCatalog, Problem, Severity, SkillError,
     approved::{BuiltSkill, DecisionError, SkillDecision},
     runner::{Runner, unknown_skill},
 };
@@ -131,6 +131,26 @@ impl Router {
     pub fn problems(&self) -> Vec<String> {
         self.current().problems.clone()
     }
+
+    /// What is wrong with the files and the sources at present, worst first. The file of a problem of a source is
+    /// [`Router::SOURCES`].
+    #[must_use]
+    pub fn all_problems(&self) -> Vec<Problem> {
+        let of_source = |what: String| Problem {
+            file: Self::SOURCES.to_owned(),
+            line: None,
+            severity: Severity::Error,
+            what,
+            fix: String::new(),
+        };
+        let mut all = self.files().problems();
+        all.extend(self.problems().into_iter().map(of_source));
+        all.sort_by_key(|problem| problem.severity);
+        all
+    }
+
+    /// What stands for a file in the problems of sources of skills.
+    pub const SOURCES: &str = "skill sources";
 
     /// The skills that the sources listed last.
     fn last(&self) -> Arc<Joined> {

@@ -14,7 +14,7 @@ use annie_core::{
     ids::UserId,
     outcome::Outcome,
     ports::{Catalog, Chore, Documents, Egress, Fut, Secrets, SkillCall, SkillSource},
-    skill::{ActiveSkill, PromptContext, SkillChange, SkillFormat, SkillSet, SkillSpec},
+    skill::{ActiveSkill, PromptContext, SCRIPTS_FOLDER, SkillChange, SkillFormat, SkillSet, SkillSpec, called},
     state::{StateText, Unset, fill, placeholders},
     time::Micros,
 };
@@ -34,9 +34,9 @@ use crate::{
     catalog::FileCatalog,
     error::SkillError,
     files::{Entry, Kind, Script, Tree, substitute},
-    handler::{Ctx, Ran, decode_prompt},
+    handler::{Ctx, PromptArgs, Ran, decode_prompt},
     request,
-    script::{self, ProgramRules, Programs},
+    script::{self, Owner, ProgramRules, Programs},
     trash::Purge,
 };
 
@@ -192,6 +192,13 @@ impl Runner {
         programs.run(script::job(script, &spec.args, arguments)?, spec, call).await
     }
 
+    async fn run_own_script(&self, owner: Owner, args: PromptArgs, call: &SkillCall) -> Ran {
+        let programs = self.tools.programs.as_ref().ok_or(SkillError::ProgramsOff)?;
+        let spec = Arc::clone(&owner.spec);
+        let job = run_blocking(move || owner.job(args.script.as_deref().unwrap_or_default(), &args)).await?;
+        programs.run(job, &spec, call).await
+    }
+
     fn ctx(&self, spec: Arc<SkillSpec>, call: SkillCall) -> Ctx {
         Ctx { tools: Arc::clone(&self.tools), spec, call, requests: Arc::default() }
     }
@@ -233,12 +240,22 @@ impl SkillSource for Runner {
                     ctx.finished(ran)
                 }
                 Kind::Prompt { tree, folder, files } => {
-                    let spec = Arc::clone(&entry.spec);
+                    let spec = called(&entry.spec, &arguments);
+                    let args = match decode_prompt(arguments) {
+                        Ok(args) => args,
+                        Err(error) => return error.into_outcome(&spec),
+                    };
+                    if args.script.is_some() {
+                        let folder = tree.folder().map(|root| root.join(&folder));
+                        let owner = Owner { spec: Arc::clone(&spec), is_built: entry.built.is_some(), folder, files };
+                        let ran = self.run_own_script(owner, args, &call).await;
+                        return ran.unwrap_or_else(|error| error.into_outcome(&spec));
+                    }
                     let instructions = match Instructions::of(&self.tools, Arc::clone(&spec), &call).await {
                         Ok(instructions) => instructions,
                         Err(error) => return error.into_outcome(&spec),
                     };
-                    let ran = run_blocking(move || prompt(&instructions, tree.as_ref(), &folder, &files, arguments));
+                    let ran = run_blocking(move || prompt(&instructions, tree.as_ref(), &folder, &files, args));
                     ran.await.unwrap_or_else(|error| error.into_outcome(&spec))
                 }
             }
@@ -295,9 +312,8 @@ impl Instructions {
 }
 
 /// A prompt skill's instructions with their arguments, one of its supporting files, or its end.
-fn prompt(of: &Instructions, tree: &dyn Tree, folder: &str, files: &[String], arguments: Value) -> Ran {
+fn prompt(of: &Instructions, tree: &dyn Tree, folder: &str, files: &[String], args: PromptArgs) -> Ran {
     let Instructions { spec, body, origins } = of;
-    let args = decode_prompt(arguments)?;
     let name = &spec.name;
     if args.done {
         let text = format!("The skill {name} is done: its instructions no longer apply.");
@@ -323,9 +339,17 @@ fn prompt(of: &Instructions, tree: &dyn Tree, folder: &str, files: &[String], ar
     }
     let body = body.as_deref().unwrap_or_default();
     let mut text = substitute(body, args.args.as_deref().unwrap_or_default());
-    if !files.is_empty() {
-        let list: Vec<String> = files.iter().map(|f| format!("- {f}")).collect();
-        text.push_str(&format!("\n\nSupporting files (read one with --file PATH):\n{}", list.join("\n")));
+    let has_scripts = matches!(spec.format, SkillFormat::Prompt { scripts: Some(_), .. });
+    let is_script = |file: &&String| has_scripts && file.starts_with(SCRIPTS_FOLDER);
+    let (scripts, others): (Vec<&String>, Vec<&String>) = files.iter().partition(is_script);
+    for (title, files) in [
+        ("Supporting files (read one with --file PATH)", others),
+        ("Scripts (run one with --script PATH --args \"...\", read one with --file PATH)", scripts),
+    ] {
+        if !files.is_empty() {
+            let list: Vec<String> = files.iter().map(|file| format!("- {file}")).collect();
+            text.push_str(&format!("\n\n{title}:\n{}", list.join("\n")));
+        }
     }
     let content = format!("<skill_content name=\"{name}\">\n{text}\n</skill_content>");
     let active = active(spec, &content);

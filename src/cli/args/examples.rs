@@ -88,7 +88,7 @@ const EXAMPLES: [(&str, &str); 120] = [
     ("skills list", "skills list tasks"),
     ("skills help", "skills help tasks.create"),
     ("skills run", "skills run tasks.search --status overdue"),
-    ("skills validate", "skills validate skills/weather/now.md"),
+    ("skills validate", "skills validate --strict skills/weather/now.md"),
     ("skills new", "skills new weather.now --kind request"),
     ("skills show", "skills show weather.now"),
     ("skills test", "skills test --yes weather.now --city Berlin"),

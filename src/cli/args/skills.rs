@@ -19,15 +19,23 @@ pub enum Skills {
         /// The skill's name: tasks.create
         name: String,
     },
-    /// Run a skill on your own data, without a model
+    /// Run a skill on your own data, without a model; a prompt skill in the background
     #[command(after_help = "Example: annie skills run tasks.search --status overdue")]
     Run {
+        /// Run it also if it reaches other machines, or cannot be undone or repeated
+        #[arg(long)]
+        yes: bool,
         /// The skill and its flags
         #[arg(required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
         command: Vec<String>,
     },
-    /// Check skill files strictly
+    /// List the problems of all skill files: what is not used, what replaces another skill, and how to fix it
+    Problems,
+    /// Check skill files: errors fail the command, and with --strict warnings too
     Validate {
+        /// Treat warnings as errors, as programs with the published format do
+        #[arg(long)]
+        strict: bool,
         /// A folder of skills, one skill's folder, or a file; default: the data folder's
         #[arg(value_hint = ValueHint::AnyPath)]
         path: Option<PathBuf>,

@@ -121,10 +121,10 @@ async fn answer_to(state: &AppState, caller: &Caller, call: Call) -> Value {
     let Some(skill) = skill else { return no_such_tool(&call.id) };
     // A model of the client makes the call, so no person has approved it, and the user did not write its arguments.
     let origins = vec![CLIENT.to_owned()];
-    let by = CommandCaller { user: caller.user.clone(), source: SOURCE, may_approve: false, origins };
+    let by = CommandCaller { user: caller.user.clone(), source: SOURCE, may_approve: false, is_served: true, origins };
     let command = format!("{} {}", skill.name, call.arguments);
     let key = call.key.unwrap_or_else(|| new_key(state));
-    match state.kernel.run_skill(by, &command, &key).await {
+    match state.kernel.run_skill(by, &command, &key, false).await {
         Ok(run) => ran(&call.id, &run.outcome),
         Err(error) => not_run(&call.id, &ApiError::from(error).detail),
     }

@@ -26,6 +26,7 @@ mod row;
 mod scheduler;
 mod schedules;
 mod settings;
+pub mod skill_problems;
 pub mod skills;
 mod state;
 pub mod tasks;
@@ -66,6 +67,7 @@ const TABLES: &[fn() -> Vec<Operation>] = &[
     schedules::table,
     reminders::table,
     skills::table,
+    skill_problems::table,
     state::table,
     workflows::table,
     data::table,

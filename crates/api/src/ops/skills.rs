@@ -47,7 +47,7 @@ pub(super) fn table() -> Vec<Operation> {
     ]
 }
 
-const RUN: &str = "Run a skill from a typed command on your own data. No model is called.";
+const RUN: &str = "Run a skill from a typed command, without a model. A prompt skill with `context: fork` starts its background task.";
 
 /// A skill.
 #[derive(Debug, Serialize, ToSchema)]
@@ -185,10 +185,10 @@ pub struct SkillCommand {
     command: String,
     /// The idempotency key, 1 to 200 bytes. Repeating the command with the same key has no further effect.
     key: String,
-    /// Try the skill also if it reaches other machines. No event records the run.
+    /// Try the skill as its author, also if it reaches other machines.
     #[serde(default)]
     test: bool,
-    /// With `test`: also if the skill must not be repeated. A repetition under the same key then runs it again.
+    /// Run the skill also if it reaches other machines or must not be repeated. Needs the scope `jobs:control`.
     #[serde(default)]
     accepts_once: bool,
 }
@@ -240,13 +240,18 @@ fn ran(SkillRun { skill, outcome }: SkillRun) -> v1::SkillResult {
 
 async fn run_skill(call: Call, Body(asked): Body<SkillCommand>) -> Result<SkillRun, ApiError> {
     let SkillCommand { command, key, test, accepts_once } = asked;
+    if accepts_once {
+        // The caller decides in place of a person who is asked about each call.
+        call.caller.must(KeyScope::JobsControl)?;
+    }
     let may_approve = call.caller.must(KeyScope::JobsControl).is_ok();
+    let caller =
+        CommandCaller { user: call.caller.user, source: "api", may_approve, is_served: true, origins: Vec::new() };
     let kernel = call.state.kernel;
-    let caller = CommandCaller { user: call.caller.user, source: "api", may_approve, origins: Vec::new() };
     if test {
         return Ok(kernel.test_skill(caller, &command, &key, accepts_once).await?);
     }
-    Ok(kernel.run_skill(caller, &command, &key).await?)
+    Ok(kernel.run_skill(caller, &command, &key, accepts_once).await?)
 }
 
 /// A command that a message may begin with.

@@ -9,8 +9,8 @@ use super::{
     parse::{Loose, Parsed, parse},
 };
 use crate::skill::{
-    ArgKind, ArgSpec, CallStyle, Effect, Found, Misfit, PLACEHOLDER, SkillFormat, SkillSet, SkillSpec, find_argument,
-    fit,
+    ArgKind, ArgSpec, CallStyle, Effect, Found, Misfit, PLACEHOLDER, SkillFormat, SkillSet, SkillSpec, called,
+    find_argument, fit,
 };
 
 /// The result of resolving a command.
@@ -51,6 +51,12 @@ fn json_after_name(line: &str) -> Option<(&str, Value)> {
     Some((name, arguments))
 }
 
+/// The run of a skill with these arguments, on which its effect may depend.
+fn run(skill: &Arc<SkillSpec>, given: Map<String, Value>) -> Resolution {
+    let arguments = Value::Object(given);
+    Resolution::Run { skill: called(skill, &arguments), arguments }
+}
+
 /// The skills that are visible to one agent.
 struct View<'a> {
     skills: &'a SkillSet,
@@ -74,7 +80,7 @@ impl View<'_> {
         }
         let mut given = Map::new();
         match form.arguments(&parsed, &mut given) {
-            Ok(()) => Resolution::Run { arguments: Value::Object(given), skill },
+            Ok(()) => run(&skill, given),
             Err(what) => match self.sibling(&skill, &parsed) {
                 Some((other, call)) => {
                     let name = &other.name;
@@ -108,7 +114,7 @@ impl View<'_> {
         }
         let form = Form::of(&skill);
         match fit(&form.spec(), &arguments, CallStyle::Cmd) {
-            Ok(given) => Resolution::Run { arguments: Value::Object(given), skill },
+            Ok(given) => run(&skill, given),
             Err(misfit) => Resolution::Error(form.error(&misfit)),
         }
     }

@@ -45,6 +45,7 @@ fn prompt(name: &str, model_invocable: bool) -> SkillSpec {
         argument_hint: None,
         model: None,
         effort: None,
+        scripts: None,
     };
     SkillSpec { domain: "prompt".into(), body: "Secret steps.".into(), format, ..skill(name, Vec::new()) }
 }

@@ -1,8 +1,9 @@
 //! Prompt skills that are active: their instructions and the tools that they allow.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::SkillSpec;
+use super::{SkillSpec, allows_script, called_script};
 use crate::context::clip;
 
 /// What follows from a run of a prompt skill.
@@ -79,6 +80,13 @@ impl Confinement {
         };
         skill == self.skill || skill == HELP || self.tools.iter().any(is_listed)
     }
+
+    /// Whether a call may be made. The active skill reads its files without being listed. Its scripts must be allowed.
+    #[must_use]
+    pub fn allows_call(&self, skill: &str, arguments: &Value) -> bool {
+        let is_allowed = |script: &str| skill != self.skill || allows_script(&self.tools, script);
+        self.allows(skill) && called_script(arguments).is_none_or(is_allowed)
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +108,16 @@ mod tests {
             assert!(!confined.allows(skill), "{skill}");
         }
         assert_eq!(confined_to(&[]), None, "no list allows everything");
+    }
+
+    #[test]
+    fn confinement_allows_scripts_of_the_active_skill_only_if_they_are_listed() {
+        let script = serde_json::json!({"script": "scripts/fill.py"});
+        let file = serde_json::json!({"file": "scripts/fill.py", "script": null});
+        let confined = confined_to(&["notes.create", "other"]).unwrap();
+        assert!(confined.allows_call("minutes", &file) && !confined.allows_call("minutes", &script));
+        assert!(confined.allows_call("other", &script), "another skill has its own list");
+        assert!(confined_to(&["Bash(python:*)"]).unwrap().allows_call("minutes", &script));
     }
 
     #[test]

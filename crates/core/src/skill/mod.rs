@@ -4,6 +4,7 @@ mod active;
 mod args;
 mod fit;
 mod index;
+mod scripts;
 mod set;
 mod slash;
 
@@ -19,6 +20,7 @@ pub const ORIGIN_TAG: &str = "from:";
 pub use active::{ActiveSkill, Confinement, SkillChange};
 pub use args::{ArgError, ArgKind, ArgSpec, args_from_schema};
 pub use fit::{CallStyle, Found, Misfit, PLACEHOLDER, find_argument, fit};
+pub use scripts::{SCRIPTS_FOLDER, ScriptRules, allows_script, called, called_script, interpreters};
 pub use set::{DomainBrief, SkillSet, edit_distance, valid_skill_name};
 pub use slash::{DONE_COMMAND, HELP_COMMAND, SlashCommand, is_kernel_command, slash_commands};
 
@@ -92,6 +94,9 @@ pub enum SkillFormat {
         /// How hard the model of a turn should think that begins with the skill.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         effort: Option<Effort>,
+        /// What a run of one of its scripts may do; `None` if it has none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        scripts: Option<ScriptRules>,
     },
 }
 

@@ -146,8 +146,9 @@ impl AgentView<'_> {
         }
         let run = self.run();
         let fits = |spec: &SkillSpec| {
-            spec.effect == Effect::Read
-                && (planned.external || !spec.external)
+            let called = spec.as_called(&planned.arguments);
+            called.effect == Effect::Read
+                && (planned.external || !called.external)
                 && spec.check_arguments(&planned.arguments).is_ok()
                 && self.may_run(spec)
         };

@@ -5,7 +5,7 @@ mod options;
 mod steps;
 mod tools;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 use serde_json::{Map, Value};
 
@@ -233,6 +233,7 @@ impl Resolver<'_> {
 
     /// Plans a run, unless it would change something by a number or with a date that was not named before.
     fn checked(&self, skill: &SkillSpec, arguments: Value, call_id: &str) -> Action {
+        let skill = &*skill.as_called(&arguments);
         if changes(skill.effect) && self.run.only_thanks {
             return error(ONLY_THANKS);
         }
@@ -341,6 +342,7 @@ impl Resolver<'_> {
     }
 
     fn planned(&self, skill: &SkillSpec, mut arguments: Value, call_id: &str) -> Action {
+        let skill = &*skill.as_called(&arguments);
         // Small models repeat a call with a default value written out. Both are the same call.
         if let Value::Object(given) = &mut arguments {
             given.retain(|name, value| {
@@ -428,6 +430,7 @@ impl Resolver<'_> {
         let Some(skill) = self.skills.named_like(name) else {
             return no_such_thing(&self.unknown(name));
         };
+        let skill = &*called_with(skill, &arguments);
         if let Some(granted) = self.granted
             && !granted.contains(&skill.name)
         {
@@ -496,6 +499,11 @@ pub fn manual_of(skill: &SkillSpec, with_schema: bool) -> SkillManual {
         schema: if with_schema { skill.schema().to_string() } else { String::new() },
         changes: skill.effect != Effect::Read,
     }
+}
+
+/// A skill as a call with these arguments, which may not fit yet, would run it.
+fn called_with<'a>(skill: &'a SkillSpec, arguments: &Map<String, Value>) -> Cow<'a, SkillSpec> {
+    skill.as_called(&Value::Object(arguments.clone()))
 }
 
 /// The arguments of a skill in the arguments of a tool call. Models put them in an inner object, at the top level, or both.

@@ -8,6 +8,7 @@ use annie_core::{
     ports::Catalog,
     skill::{Effect, SkillFormat},
 };
+use serde_json::json;
 
 use super::*;
 
@@ -64,19 +65,19 @@ fn prompt_skill_that_requests_an_unknown_backend_is_reported() {
 }
 
 #[test]
-fn prompt_skill_with_scripts_is_used_and_they_are_reported_as_not_run() {
+fn prompt_skill_with_scripts_has_the_arguments_that_run_them_and_others_have_not() {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), "tidy/SKILL.md", "---\nname: tidy\ndescription: d\n---\nx\n");
     put(folder.path(), "tidy/scripts/run.sh", "rm -r .\n");
+    put(folder.path(), "greet/SKILL.md", "---\nname: greet\ndescription: d\n---\nx\n");
     let catalog = FileCatalog::open(folder.path().to_owned());
-    assert!(catalog.skills().get("tidy").is_some());
-    assert_eq!(
-        problem_texts(&catalog),
-        [
-            "tidy/SKILL.md: not supported: the files in `scripts/` can be read, and are not run; tell the model in words what \
-          to do"
-        ]
-    );
+    let synopsis = |name: &str| catalog.skills().get(name).unwrap().synopsis();
+    assert!(synopsis("tidy").contains("--script") && !synopsis("greet").contains("--script"), "{}", synopsis("tidy"));
+    let tidy = catalog.skills().get("tidy").unwrap().clone();
+    let effect = |arguments| tidy.as_called(&arguments).effect;
+    assert_eq!(effect(json!({"script": "scripts/run.sh"})), Effect::Once);
+    assert_eq!(effect(json!({"file": "scripts/run.sh", "script": null})), Effect::Read);
+    assert_eq!(problem_texts(&catalog), Vec::<String>::new());
 }
 
 #[test]

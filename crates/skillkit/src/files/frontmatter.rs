@@ -224,7 +224,7 @@ mod tests {
             for text in [format!("---\n{head}\n---\n{body}"), body.clone(), format!("---\nname: {body}\n---\n")] {
                 let mut report = Report::new("f.md");
                 let place = Place { tree: &Bundled, paths: &[], folder: "a" };
-                let _ = (prompt::read("f", &text, &mut report), command::read("a", "b", &text, &place, &mut report));
+                let _ = (prompt::read("f", &["scripts/x.py"], &text, &mut report), command::read("a", "b", &text, &place, &mut report));
                 substitute(&text, &head);
             }
         }

@@ -7,7 +7,7 @@ use std::{
 
 use annie_core::{
     schedule::FileSchedule,
-    skill::{Effect, SkillFormat, SkillSpec},
+    skill::{Effect, SCRIPTS_FOLDER, SkillFormat, SkillSpec},
 };
 
 use super::{
@@ -221,19 +221,20 @@ fn prompt_item(
         report.error(None, "the folder has a `SKILL.md` too", "keep one of the two");
         return None;
     }
-    let file = prompt::read(folder.rsplit('/').next().unwrap_or(folder), text, report)?;
     let files =
         in_folder(paths, folder).filter_map(|p| below(p, folder)).filter(|p| *p != "SKILL.md" && *p != "skill.md");
-    if files.clone().any(|file| file.starts_with("scripts/")) {
-        let what = "the files in `scripts/` can be read, and are not run";
-        report.unsupported(None, what, "tell the model in words what to do");
+    let mut scripts: Vec<&str> = files.clone().filter(|file| file.starts_with(SCRIPTS_FOLDER)).collect();
+    if tree.folder().is_none() && !scripts.is_empty() {
+        report.unsupported(None, "scripts of a bundled skill are not run", "put the skill into the skills folder");
+        scripts.clear();
     }
+    let file = prompt::read(folder.rsplit('/').next().unwrap_or(folder), &scripts, text, report)?;
     let spec = SkillSpec {
         name: file.name,
         domain: PROMPT_DOMAIN.to_owned(),
         description: file.description,
         body: file.body,
-        args: prompt_args(file.argument_hint.as_deref()),
+        args: prompt_args(file.argument_hint.as_deref(), file.scripts.is_some()),
         effect: Effect::Read,
         external: false,
         timeout_ms: TIMEOUT_MS,
@@ -248,6 +249,7 @@ fn prompt_item(
             argument_hint: file.argument_hint,
             model: file.model,
             effort: file.effort,
+            scripts: file.scripts,
         },
         source: tree.source(path),
     };

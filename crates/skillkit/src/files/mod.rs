@@ -27,7 +27,7 @@ pub(crate) use load::{Entry, Item, Kind, Layer, load};
 pub(crate) use problem::Report;
 pub use problem::{Problem, Severity};
 pub(crate) use script::{Script, placeholders};
-pub(crate) use substitute::substitute;
+pub(crate) use substitute::{substitute, words};
 pub use template::SkillTemplate;
 pub(crate) use tree::{Bundled, FILE_BYTES_MAX, FolderTree, Tree, read_text};
 pub use validate::validate;

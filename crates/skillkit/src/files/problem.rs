@@ -18,6 +18,19 @@ pub enum Severity {
     Notice,
 }
 
+impl Severity {
+    /// The wire word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Lenient => "lenient",
+            Self::Unsupported => "unsupported",
+            Self::Notice => "notice",
+        }
+    }
+}
+
 /// One problem of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {

@@ -3,14 +3,14 @@
 
 use annie_core::{
     effort::Effort,
-    skill::{PromptContext, valid_skill_name},
+    skill::{Effect, PromptContext, ScriptRules, allows_script, valid_skill_name},
 };
 use serde_yaml_ng::Value;
 use unicode_normalization::UnicodeNormalization;
 
 use super::{
     built::{BUILT, Built},
-    command::DESCRIPTION_CHARS_MAX,
+    command::{DESCRIPTION_CHARS_MAX, TIMEOUT_MS_MAX},
     frontmatter::{Frontmatter, scalar, truth},
     problem::Report,
     times::{self, Times},
@@ -26,8 +26,11 @@ const BODY_LINES_WISE: usize = 500;
 
 const FORMAT_KEYS: [&str; 6] = ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
 /// Extensions that are read, or that only describe the skill.
-const EXTENSION_KEYS: [&str; 12] = [
+const EXTENSION_KEYS: [&str; 15] = [
     EFFORT_KEY,
+    SCRIPT_KEYS[0],
+    SCRIPT_KEYS[1],
+    SCRIPT_KEYS[2],
     BUILT,
     times::SCHEDULE,
     times::TIMEZONE,
@@ -46,6 +49,10 @@ const UNREAD_KEYS: [&str; 5] = ["agent", "hooks", "paths", "shell", "disallowed-
 const MODEL_KEY: &str = "model";
 /// The extension that says how hard the model should think.
 const EFFORT_KEY: &str = "effort";
+/// The extensions that say what the skill's scripts do: effect, network, time limit.
+const SCRIPT_KEYS: [&str; 3] = ["effect", "network", "timeout_ms"];
+/// Time limit for one run of a script unless the file sets another, in milliseconds [S0 5.1].
+const SCRIPT_MS: u64 = 30_000;
 /// The values of `agent`, `model` and `effort` that request nothing special.
 const DEFAULTS: [&str; 3] = ["general", "default", "inherit"];
 /// The tools of other programs that read files: every skill may read its own ones.
@@ -66,13 +73,16 @@ pub(crate) struct PromptFile {
     /// The backend that the file requests.
     pub(crate) model: Option<String>,
     pub(crate) effort: Option<Effort>,
+    /// What its scripts may do; `None` if it has none.
+    pub(crate) scripts: Option<ScriptRules>,
     pub(crate) times: Option<Times>,
     pub(crate) built: Option<Built>,
     pub(crate) body: String,
 }
 
-/// Reads `<folder>/SKILL.md`; `folder` is the last part of the folder's path.
-pub(crate) fn read(folder: &str, text: &str, report: &mut Report) -> Option<PromptFile> {
+/// Reads `<folder>/SKILL.md`; `folder` is the last part of the folder's path. `scripts` are the paths of its scripts below the
+/// folder.
+pub(crate) fn read(folder: &str, scripts: &[&str], text: &str, report: &mut Report) -> Option<PromptFile> {
     let front = Frontmatter::read(text, report)?;
     let name = name(folder, &front, report);
     let description = description(&front, report);
@@ -81,7 +91,8 @@ pub(crate) fn read(folder: &str, text: &str, report: &mut Report) -> Option<Prom
     let allowed_tools = allowed_tools(&front, report);
     foreign_keys(&front, report);
     let context = context(&front, report);
-    unsupported(&front, &allowed_tools, report);
+    unsupported(&front, (&allowed_tools, scripts), report);
+    let rules = script_rules(&front, !scripts.is_empty(), report);
     let user_invocable = extension_flag(&front, "user-invocable", report).unwrap_or(true);
     let model_invocable = !extension_flag(&front, "disable-model-invocation", report).unwrap_or(false);
     let argument_hint = extension(&front, "argument-hint").and_then(hint);
@@ -105,9 +116,39 @@ pub(crate) fn read(folder: &str, text: &str, report: &mut Report) -> Option<Prom
         argument_hint,
         model: model(&front),
         effort,
+        scripts: rules,
         times,
         built,
         body: front.body,
+    })
+}
+
+/// What the scripts of the folder may do. A script that says nothing must not be repeated, as a command skill with `run:`.
+fn script_rules(front: &Frontmatter, has_scripts: bool, report: &mut Report) -> Option<ScriptRules> {
+    if !has_scripts {
+        for key in SCRIPT_KEYS.into_iter().filter(|key| extension(front, key).is_some()) {
+            let what = format!("`{key}` is about scripts, and the folder has none in `scripts/`");
+            report.unsupported(front.line_of(key), what, "leave it out");
+        }
+        return None;
+    }
+    let [effect_key, network_key, timeout_key] = SCRIPT_KEYS;
+    let effect = extension(front, effect_key).map(|value| scalar(value).unwrap_or_default());
+    let known =
+        |word: &String| [Effect::Read, Effect::Idempotent, Effect::Once].into_iter().find(|e| e.as_str() == word);
+    if let Some(word) = effect.as_ref().filter(|word| known(word).is_none()) {
+        let fix = "write `effect: read`, `idempotent` or `once`";
+        report.error(front.line_of(effect_key), format!("`effect: {word}` is unknown"), fix);
+    }
+    let timeout_ms = extension(front, timeout_key).map(|value| value.as_u64().unwrap_or_default());
+    if timeout_ms.is_some_and(|ms| !(1..=TIMEOUT_MS_MAX).contains(&ms)) {
+        let fix = format!("write milliseconds from 1 to {TIMEOUT_MS_MAX}, or leave it out for {SCRIPT_MS}");
+        report.error(front.line_of(timeout_key), "`timeout_ms` is out of range", fix);
+    }
+    Some(ScriptRules {
+        effect: effect.as_ref().and_then(known).unwrap_or_default(),
+        network: extension_flag(front, network_key, report).unwrap_or(false),
+        timeout_ms: timeout_ms.unwrap_or(SCRIPT_MS),
     })
 }
 
@@ -240,21 +281,22 @@ fn split_tools(text: &str) -> Vec<String> {
     tools
 }
 
-/// Whether an entry of `allowed-tools` may name a skill, a domain, or what every skill may do.
-fn may_allow(tool: &str) -> bool {
+/// Whether an entry of `allowed-tools` may name a skill, a domain, what every skill may do, or one of the skill's scripts.
+fn may_allow(tool: &str, scripts: &[&str]) -> bool {
     let name = tool.strip_suffix(".*").unwrap_or(tool);
     let is_domain = || builtin::ALL.iter().any(|b| b.name.split_once('.').is_some_and(|(domain, _)| domain == name));
-    READERS.contains(&tool) || valid_skill_name(name) && (tool.contains('.') || is_domain())
+    let is_script = || scripts.iter().any(|script| allows_script(&[tool.to_owned()], script));
+    READERS.contains(&tool) || is_script() || valid_skill_name(name) && (tool.contains('.') || is_domain())
 }
 
 /// Reports requested features that are not supported, so that authors do not rely on them.
-fn unsupported(front: &Frontmatter, allowed_tools: &[String], report: &mut Report) {
+fn unsupported(front: &Frontmatter, (allowed_tools, scripts): (&[String], &[&str]), report: &mut Report) {
     let is_default = |value: &Value| scalar(value).is_some_and(|text| DEFAULTS.contains(&text.as_str()));
     let is_requested = |key: &&str| extension(front, key).is_some_and(|value| !is_default(value));
     for key in UNREAD_KEYS.into_iter().filter(is_requested) {
         report.unsupported(front.line_of(key), format!("`{key}` is not read"), "leave it out");
     }
-    for tool in allowed_tools.iter().filter(|tool| !may_allow(tool)) {
+    for tool in allowed_tools.iter().filter(|tool| !may_allow(tool, scripts)) {
         let what = format!("`allowed-tools` names `{tool}`, which is no skill here and allows nothing");
         report.unsupported(
             front.line_of("allowed-tools"),
@@ -342,7 +384,7 @@ mod tests {
 
     fn read_file(folder: &str, text: &str) -> (Option<PromptFile>, Vec<String>) {
         let mut report = Report::new("SKILL.md");
-        let file = read(folder, text, &mut report);
+        let file = read(folder, &[], text, &mut report);
         (file, report.into_problems().iter().map(ToString::to_string).collect())
     }
 
@@ -402,6 +444,29 @@ mod tests {
             |line: &str, key: &str| format!("SKILL.md{line}: not supported: `{key}` is not read; leave it out");
         assert_eq!(above, [not_read(":4", "agent"), not_read(":5", "hooks")]);
         assert_eq!(below, [not_read("", "agent"), not_read("", "hooks")]);
+    }
+
+    #[test]
+    fn prompt_scripts_are_once_unless_the_file_says_otherwise_and_bad_values_are_errors() {
+        let read_head = |head: &str| {
+            let (mut report, text) = (Report::new("SKILL.md"), format!("---\nname: x\ndescription: d\n{head}---\nx"));
+            let file = read("x", &["scripts/run.py"], &text, &mut report);
+            (
+                file.and_then(|file| file.scripts),
+                report.into_problems().iter().map(ToString::to_string).collect::<Vec<_>>(),
+            )
+        };
+        let rules = |effect, network, timeout_ms| Some(ScriptRules { effect, network, timeout_ms });
+        assert_eq!(read_head(""), (rules(Effect::Once, false, 30_000), Vec::new()));
+        let head = "allowed-tools: Bash(python:*)\nmetadata:\n  effect: read\n  network: true\n  timeout_ms: 5000\n";
+        assert_eq!(read_head(head), (rules(Effect::Read, true, 5_000), Vec::new()));
+        let (none, problems) = read_head("metadata:\n  effect: maybe\n  network: perhaps\n  timeout_ms: 0\n");
+        assert!(none.is_none() && problems.len() == 3, "{problems:#?}");
+        let (_, problems) = read_file("x", "---\nname: x\ndescription: d\nmetadata:\n  effect: once\n---\nx");
+        assert_eq!(
+            problems,
+            ["SKILL.md: not supported: `effect` is about scripts, and the folder has none in `scripts/`; leave it out"]
+        );
     }
 
     #[test]

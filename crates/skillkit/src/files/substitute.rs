@@ -59,7 +59,7 @@ fn placeholder(text: &str) -> Option<(Option<usize>, usize)> {
 }
 
 /// Splits at white space; quotes keep words together.
-fn words(text: &str) -> Vec<String> {
+pub(crate) fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;

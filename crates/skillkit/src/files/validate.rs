@@ -10,8 +10,8 @@ use super::{
 };
 use crate::error::SkillError;
 
-/// All problems of a skills folder, of one skill's or domain's folder in it, or of one file, worst first. The path is valid
-/// if [`Problem::is_failure`] holds for none of them.
+/// All problems of a skills folder, of one skill's or domain's folder in it, or of one file, worst first. The path is usable
+/// if [`Problem::is_error`] holds for none of them, and strictly valid if [`Problem::is_failure`] holds for none.
 ///
 /// # Errors
 /// Fails if the path cannot be opened.
@@ -37,10 +37,19 @@ pub fn validate(path: &Path) -> Result<Vec<Problem>, SkillError> {
 }
 
 impl Problem {
-    /// Whether strict validation refuses the file because of this problem.
+    /// Whether the file is not used because of this problem.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
+    /// Whether strict validation refuses the file because of this problem: each problem that is more than information.
     #[must_use]
     pub fn is_failure(&self) -> bool {
-        matches!(self.severity, Severity::Error | Severity::Lenient)
+        match self.severity {
+            Severity::Error | Severity::Lenient | Severity::Unsupported => true,
+            Severity::Notice => false,
+        }
     }
 }
 

@@ -6,7 +6,10 @@ mod outcome;
 
 use std::collections::BTreeMap;
 
-use annie_core::ports::{EgressMethod, SecretHeader};
+use annie_core::{
+    ports::{EgressMethod, SecretHeader},
+    skill::SkillSpec,
+};
 pub(crate) use fill::{encoded, with_letters};
 use serde_json::Value;
 
@@ -91,16 +94,11 @@ pub(crate) async fn run(ctx: &Ctx, template: &RequestTemplate, arguments: Value)
     }
 }
 
-#[cfg(test)]
 /// What a run with these arguments would send, for people. Secrets are shown by their names.
 ///
 /// # Errors
 /// If the arguments do not fit their places.
-pub(crate) fn preview(
-    template: &RequestTemplate,
-    spec: &annie_core::skill::SkillSpec,
-    arguments: Value,
-) -> Result<String, SkillError> {
+pub(crate) fn preview(template: &RequestTemplate, spec: &SkillSpec, arguments: Value) -> Result<String, SkillError> {
     let request = fill::request(template, spec, "<the id of the run>", arguments)?;
     let mut text = format!("{} {}\n", request.method.as_str(), request.url);
     for (name, value) in &request.headers {

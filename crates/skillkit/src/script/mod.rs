@@ -2,6 +2,7 @@
 //! removed afterwards.
 
 mod outcome;
+mod own;
 mod work;
 
 use std::{
@@ -15,6 +16,7 @@ use annie_core::{
     skill::{ArgSpec, SkillSpec},
 };
 use annie_process::{Launch, ProcessLimits, Sandbox, SandboxLevel, execute};
+pub(crate) use own::Owner;
 use serde_json::Value;
 use work::WorkFolder;
 
@@ -94,6 +96,13 @@ impl Programs {
 
     /// Runs a program for a call of a skill, and converts its end into the outcome. Dropping the future ends the program.
     pub(crate) async fn run(&self, job: Job, spec: &SkillSpec, call: &SkillCall) -> Result<Outcome, SkillError> {
+        if job.network && !self.rules.network {
+            return Err(SkillError::NotAllowed(format!(
+                "The program of {} was not run: it needs the network, which is switched off; the operator can allow it with \
+                 sandbox.network.",
+                spec.name
+            )));
+        }
         let root = self.rules.work_folder.clone();
         let work = run_blocking(move || WorkFolder::create(&root)).await?;
         let launch = self.launch(job, spec, call, work.path());
@@ -103,6 +112,30 @@ impl Programs {
         drop(work);
         let ended = ended.map_err(|e| SkillError::ProgramMissing(format!("`{program}` cannot be started: {e}.")))?;
         outcome::of(ended, spec, self.rules.output_bytes_max)
+    }
+
+    /// Runs a script that is not in its folder yet, with the text of its file. It has no network.
+    pub(crate) async fn try_out(
+        &self,
+        script: &Script,
+        file: Option<(&str, &str)>,
+        arguments: Value,
+        (spec, call): (&SkillSpec, &SkillCall),
+    ) -> Result<Outcome, SkillError> {
+        let root = self.rules.work_folder.clone();
+        let file = file.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        // Removed at the end. The program may read it, as it will read the skill's folder.
+        let place = run_blocking(move || {
+            let place = WorkFolder::create(&root)?;
+            if let Some((name, text)) = file {
+                let failed = |error| SkillError::Setup { what: format!("cannot write {name}"), source: error };
+                std::fs::write(place.path().join(&name), text).map_err(failed)?;
+            }
+            Ok(place)
+        })
+        .await?;
+        let script = Script { folder: place.path().to_owned(), network: false, run: script.run.clone() };
+        self.run(job(&script, &spec.args, arguments)?, spec, call).await
     }
 
     fn launch(&self, job: Job, spec: &SkillSpec, call: &SkillCall, work: &Path) -> Launch {

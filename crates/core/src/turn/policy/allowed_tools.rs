@@ -3,6 +3,7 @@
 use super::{CallPolicy, Candidate};
 use crate::{
     event::{Action, CallVerdict, Refusal},
+    skill::called_script,
     turn::calls::REFUSED,
 };
 
@@ -11,9 +12,13 @@ pub(super) struct AllowedTools;
 impl CallPolicy for AllowedTools {
     fn judge(&self, at: &Candidate<'_>) -> Option<CallVerdict> {
         let confined = at.run.confined.as_ref()?;
-        let skill = match &at.call.action {
-            Action::Skill(planned) => Some(&planned.skill).filter(|skill| !confined.allows(skill)),
-            Action::Dispatch(spec) => spec.skills.iter().find(|skill| !confined.allows(skill)),
+        let what = match &at.call.action {
+            Action::Skill(planned) if confined.allows_call(&planned.skill, &planned.arguments) => None,
+            Action::Skill(planned) => Some(match called_script(&planned.arguments) {
+                Some(script) if planned.skill == confined.skill => format!("{script} of {}", planned.skill),
+                Some(_) | None => planned.skill.clone(),
+            }),
+            Action::Dispatch(spec) => spec.skills.iter().find(|skill| !confined.allows(skill)).cloned(),
             Action::Answer { .. }
             | Action::Collect { .. }
             | Action::ControlAgent { .. }
@@ -21,7 +26,7 @@ impl CallPolicy for AllowedTools {
             | Action::Caller => None,
         }?;
         let text = format!(
-            "{REFUSED} The skill {} is active and allows only: {}. {skill} was not run. Work with these, or tell the user.",
+            "{REFUSED} The skill {} is active and allows only: {}. {what} was not run. Work with these, or tell the user.",
             confined.skill,
             confined.tools.join(", ")
         );

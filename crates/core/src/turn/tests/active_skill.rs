@@ -30,6 +30,7 @@ fn prompt_skill(name: &str) -> SkillSpec {
         argument_hint: None,
         model: None,
         effort: None,
+        scripts: None,
     };
     SkillSpec { format, domain: "prompt".to_owned(), ..skill(name, Effect::Read, &[("args", false)]) }
 }

@@ -362,6 +362,7 @@ fn skills_list_keeps_descriptions_of_prompt_skills_longer_than_usage_of_commands
         argument_hint: None,
         model: None,
         effort: None,
+        scripts: None,
     };
     let prompt = SkillSpec { format, domain: "prompt".into(), ..skill("minutes", Effect::Read, &[]) };
     let with = |commands: usize| {

@@ -32,7 +32,10 @@ use crate::{
     runner::{Tools, run_blocking},
 };
 
-use super::built_run;
+use super::{
+    built_run,
+    trial::{self, Trial},
+};
 
 /// Size limit for the file and for its script, in bytes each. A person reads both before the approval.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
@@ -92,7 +95,18 @@ impl Handler for BuildSkill {
             let why = "Only the user of this installation has skills written, because all users share them.";
             return Err(SkillError::NotAllowed(why.to_owned()));
         }
-        let (tools, call) = (Arc::clone(&ctx.tools), ctx.call.clone());
+        let (tools, call, args) = (Arc::clone(&ctx.tools), ctx.call.clone(), Arc::new(args));
+        let draft = {
+            let (tools, call, args) = (Arc::clone(&tools), call.clone(), Arc::clone(&args));
+            run_blocking(move || checked(&tools, &call, &args)).await?
+        };
+        let found = match draft {
+            Err(problems) => return Ok(invalid(&problems)),
+            Ok(draft) => match trial::run(&tools, &call, &draft.entry, draft.script.as_ref()).await {
+                Trial::Keep(found) => found,
+                Trial::Refuse(why) => return Ok(test_failed(&args.name, &why)),
+            },
+        };
         run_blocking(move || {
             let _only = tools.building.lock().unwrap_or_else(PoisonError::into_inner);
             Ok(match checked(&tools, &call, &args)? {
@@ -100,7 +114,7 @@ impl Handler for BuildSkill {
                 Ok(checked) => {
                     write(&tools, &checked, args.replace)?;
                     tools.catalog.reload();
-                    written(&checked)
+                    written(&checked, &found)
                 }
             })
         })
@@ -117,7 +131,7 @@ impl Handler for BuildSkill {
             };
             let is_written = found.as_deref().and_then(Built::of).is_some_and(|b| b.provenance.intent == call.intent);
             Ok(Some(match checked(&tools, &call, &args)? {
-                Ok(checked) if is_written => written(&checked),
+                Ok(checked) if is_written => written(&checked, ""),
                 Ok(_) | Err(_) => {
                     let what = "The call was interrupted before the skill was written. Nothing was written.";
                     Outcome::transient("interrupted", what)
@@ -276,6 +290,15 @@ fn invalid(problems: &[Problem]) -> Outcome {
     Outcome::permanent("invalid_arguments", text).with_evidence(json!({"problems": problems}))
 }
 
+/// The outcome of a skill that was not written because its test run failed.
+fn test_failed(name: &str, why: &str) -> Outcome {
+    let text = format!(
+        "The skill {name} was not written. {why}\nCorrect the program, or the example in the text, whose first line that begins with \
+         the skill's name is run."
+    );
+    Outcome::permanent("test_failed", text)
+}
+
 /// Writes the program, then the skill file. A program's name contains the hash of its text, so that no program is ever changed.
 fn write(tools: &Tools, checked: &Checked, replace: bool) -> Result<(), SkillError> {
     let root = root(tools)?;
@@ -369,7 +392,8 @@ fn put(folder: &Dir, name: &str, text: &str) -> io::Result<()> {
     folder.open(".")?.sync_all()
 }
 
-fn written(checked: &Checked) -> Outcome {
+/// `found` is what the test run found; empty if there was none.
+fn written(checked: &Checked, found: &str) -> Outcome {
     let Checked { path, entry, .. } = checked;
     let name = &entry.spec.name;
     let next = match &entry.kind {
@@ -383,6 +407,7 @@ fn written(checked: &Checked) -> Outcome {
              page of skills. Then `annie skills test {name}` tries it."
         ),
     };
+    let next = if found.is_empty() { next } else { format!("{found}\n{next}") };
     let evidence = json!({"skill": name, "path": format!("skills/{path}"), "usage": entry.spec.synopsis()});
     Outcome::success(format!("Wrote the skill {name} into skills/{path}. {next}")).with_evidence(evidence)
 }

@@ -5,6 +5,7 @@ pub(crate) mod build_skill;
 mod built_run;
 pub(crate) mod help;
 pub(crate) mod time;
+mod trial;
 
 #[cfg(test)]
 mod tests;
