@@ -60,12 +60,12 @@ mod tests {
 
     #[test]
     fn overview_adds_five_minutes_in_one_line() {
-        let minute = |n: u64| serde_json::json!({"at": format!("2026-01-01T10:0{n}:00Z"), "turns": 2, "failures": 1, "waiting_max": n, "restarts": 0});
+        let minute = |n: u64| serde_json::json!({"at": format!("2026-01-01T10:0{n}:00Z"), "turns": 2, "failures": 1, "waiting_max": n, "restarts": 0, "output_tokens": 3});
         let overview = serde_json::json!({"minutes": (0..6).map(minute).collect::<Vec<_>>()});
         let text = rendered(&overview);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[1], ["10:00", "UTC", "10", "5", "-", "4", "0"], "{text}");
-        assert_eq!(lines[2], ["10:05", "UTC", "2", "1", "-", "5", "0"], "{text}");
+        assert_eq!(lines[1], ["10:00", "UTC", "10", "5", "-", "4", "0", "15"], "{text}");
+        assert_eq!(lines[2], ["10:05", "UTC", "2", "1", "-", "5", "0", "3"], "{text}");
         let mut young = overview;
         young["since"] = "2026-01-01T10:04:30.000Z".into();
         let text = rendered(&young);

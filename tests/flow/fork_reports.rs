@@ -144,6 +144,7 @@ async fn fork_report_into_a_deleted_conversation_reaches_the_user() {
     eventually("the user is notified", async || {
         let (_, list) = server.get("/api/v1/notifications").await;
         let said = "Done at last.\\nI could not report \\\"/late\\\" in the conversation that started it.";
+        eprintln!("{list}");
         list.to_string().contains(said).then_some(())
     })
     .await;

@@ -193,14 +193,16 @@ async fn once_run_by_command_that_a_kill_interrupts_is_not_run_again() {
     let url = format!("{}/api/v1/run", scripted.server.url);
     let body = json!({"command": "effects.wait", "key": "k", "accepts_once": true});
     let request = scripted.server.http.post(url).json(&body).send();
-    let running = tokio::spawn(request);
     let runs = scripted.data.path().join("runs");
-    eventually("the program runs", async || {
-        std::fs::read_dir(&runs).is_ok_and(|mut found| found.next().is_some()).then_some(())
-    })
-    .await;
-    scripted.server.kill();
-    assert!(running.await.expect("a task").is_err(), "the first caller gets no answer");
+    let kill = async {
+        eventually("the program runs", async || {
+            std::fs::read_dir(&runs).is_ok_and(|mut found| found.next().is_some()).then_some(())
+        })
+        .await;
+        scripted.server.kill();
+    };
+    let (answered, ()) = tokio::join!(request, kill);
+    assert!(answered.is_err(), "the first caller gets no answer");
     let arguments = ["--config", scripted.config.as_str()];
     scripted.server = scripted.server.again(scripted.data.path(), &arguments, &[]).await;
     let (status, again) = run(&scripted.server, "effects.wait", "k", true).await;

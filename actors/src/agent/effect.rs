@@ -6,7 +6,7 @@ use annie_core::{
     approval::{APPROVAL, ApprovalMode},
     event::PlannedSkill,
     hooks::HookQuestion,
-    ids::{AgentId, ConversationId, Epoch},
+    ids::{AgentId, ConversationId, Epoch, TaskId},
     turn::{AgentView, Directive, DirectiveId},
 };
 use tokio::sync::oneshot;
@@ -95,15 +95,7 @@ impl AgentEffect {
                     waits: handles.waits,
                     redaction: Arc::new(view.redaction()),
                     voice: view.voice(),
-                    payer: Payer {
-                        task,
-                        conversation: view.conversation(),
-                        user: view.user().clone(),
-                        epoch,
-                        spent_in_turn: view.spent(),
-                        is_first_round: view.is_first_round(),
-                        calls: view.call_times().filter(|_| wiring.limits.guards.calls.calls_max > 0).cloned(),
-                    },
+                    payer: payer(view, (task, epoch), wiring),
                 })))
             }
             Directive::CallSkill { task, agent, call_id, skill, started_before } => {
@@ -139,6 +131,19 @@ impl AgentEffect {
             | Directive::CarryOut { .. }
             | Directive::Compact { .. } => None,
         }
+    }
+}
+
+/// The accounts of a round of the agent.
+fn payer(view: AgentView<'_>, (task, epoch): (TaskId, Epoch), wiring: &Wiring) -> Payer {
+    Payer {
+        task,
+        conversation: view.conversation(),
+        user: view.user().clone(),
+        epoch,
+        spent_in_turn: view.spent(),
+        is_first_round: view.is_first_round(),
+        calls: view.call_times().filter(|_| wiring.limits.guards.calls.calls_max > 0).cloned(),
     }
 }
 

@@ -363,7 +363,7 @@ async fn call_permitted(wiring: &Arc<Wiring>, call: &ModelCall, (route, since): 
         permit.explained(&result).give_back(ran_us / 1_000, Verdict::of(&result));
         measure(&backend, &result, ran_us);
         if let Ok(reply) = &result {
-            wiring.hub.pulse().tokens_written(u64::from(reply.usage.output_tokens), wiring.env.now());
+            wiring.hub.pulse().tokens_written(reply.usage.output_tokens, wiring.env.now());
             wiring.hub.pulse().round_spoke(waited_ms.saturating_add(prefill_ms), wiring.env.now());
         }
     } else {

@@ -5,7 +5,7 @@ use std::{collections::HashSet, future::Future};
 use annie_core::{
     event::{Inbound, PromptFacts},
     fork_report::ForkCaller,
-    ids::UserId,
+    ids::{ConversationId, TaskId, UserId},
     turn::{Directive, DirectiveId},
 };
 
@@ -82,7 +82,7 @@ impl EngineState {
 async fn answered_at_once(
     wiring: &Wiring,
     user: &UserId,
-    at: ForkCaller,
+    (conversation, task): (ConversationId, TaskId),
     inbound: &Inbound,
     has_active_skill: bool,
     mut judged: JudgedTurn,
@@ -90,6 +90,7 @@ async fn answered_at_once(
     if judged.refused.is_some() {
         return judged;
     }
+    let at = ForkCaller { conversation, task };
     if let Some(called) = &judged.called {
         judged.answered = fork_called(wiring, user, at, inbound, called).await;
         return judged;
@@ -112,8 +113,7 @@ async fn start(
     id: DirectiveId,
     directive: Directive,
 ) -> Result<(), NodeError> {
-    let (wiring, me) = (state.wiring.clone(), ctx.me());
-    let (user, conversation) = (state.conv.user.clone(), state.conv.id);
+    let (wiring, me, user, conversation) = (state.wiring.clone(), ctx.me(), state.conv.user.clone(), state.conv.id);
     match directive {
         Directive::BeginTurn { task } => {
             let Some(inbound) = state.conv.may_begin(task).cloned() else { return Ok(()) };
@@ -121,9 +121,9 @@ async fn start(
             state.spawn(id, async move {
                 let mut route = Box::new(route(&wiring, &inbound));
                 let judged = agent::judge_turn(&wiring, (&user, conversation, task), &inbound).await;
-                let at = ForkCaller { conversation, task };
-                let mut judged =
-                    Box::new(answered_at_once(&wiring, &user, at, &inbound, known.has_active(), judged).await);
+                let judged =
+                    answered_at_once(&wiring, &user, (conversation, task), &inbound, known.has_active(), judged);
+                let mut judged = Box::new(judged.await);
                 prefer_requested(&wiring, &mut route, judged.called.as_ref());
                 let begins = judged.refused.is_none() && judged.answered.is_none() && judged.not_started.is_none();
                 let (mode, facts, limits) = if !begins {
@@ -134,8 +134,7 @@ async fn start(
                     let read = read_facts(&wiring, (&user, conversation, task), &inbound, skills, &route).await;
                     match (judged.workflow.take(), read) {
                         (Some(mut start), (_, facts, limits)) => {
-                            let texts = [start.definition.as_str()];
-                            match state_in(&wiring, (&user, conversation), &texts).await {
+                            match state_in(&wiring, (&user, conversation), &[start.definition.as_str()]).await {
                                 Ok(values) => start.state = values,
                                 Err(_) => judged.not_started = Some(UNREAD_STATE.to_owned()),
                             }
@@ -144,7 +143,7 @@ async fn start(
                         (None, read) => read,
                     }
                 };
-                // If the message is lost, this incarnation has ended, and the next one begins the turn.
+                // If it is lost, this incarnation has ended; the next one begins the turn.
                 me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route, judged });
             });
         }

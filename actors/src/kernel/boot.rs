@@ -13,7 +13,7 @@ use annie_core::{
     event::{EventBody, Topics},
     hooks::Hooks,
     ids::NodeId,
-    ports::{Catalog, ContextSource, Documents, Env, SkillRunner, Store, Workflows},
+    ports::{Catalog, ContextSource, Documents, Env, SkillRunner, Store, StoreError, Workflows},
     route::{BackendFacts, RouteMode, RouteTable},
 };
 use tokio::sync::watch;
@@ -37,6 +37,7 @@ use crate::{
     notify::Notifier,
     observe::{Directory, Path, System},
     operations::{OperationKeys, SECRET},
+    orders::StandingOrders,
     ownership::Ownership,
     reminders::Reminders,
     reply_cache::ReplyCache,
@@ -70,6 +71,10 @@ const PERMANENT: [&str; 9] = [
 /// The names of the background workers below `/infra`. They too must run for the kernel to be healthy.
 const WORKERS: [&str; 6] =
     [Notifier::KIND, DeadLetters::KIND, Expiry::KIND, Schedules::KIND, Reminders::KIND, FORK_REPORTS];
+
+/// Attempts of a start to read the standing orders, and the waits between them: the first one and the longest one, in milliseconds.
+const ORDERS_TRIES_MAX: u32 = 8;
+const ORDERS_WAIT_MS: (u64, u64) = (100, 2_000);
 
 /// How often the start checks that the actors of extensions run, 5 ms apart. Then it goes on without them.
 const EXTENSION_CHECKS_MAX: u32 = 200;
@@ -129,7 +134,7 @@ impl Kernel {
             parts.backends.iter().map(|b| (BackendFacts { name: b.name.clone(), ..b.facts.clone() }, b.slots.max(1)));
         let backends: Vec<(BackendFacts, u32)> = backends.collect();
         let leases = Leases::new(parts.env.clock.clone(), parts.limits.breaker, parts.limits.deadlines, &backends);
-        leases.orders().load(parts.documents.as_ref()).await?;
+        load_orders(leases.orders(), parts.documents.as_ref()).await?;
         let fresh = std::array::from_fn(|_| parts.env.entropy.next_u64().to_le_bytes()[0]);
         let secret = parts.store.secret(SECRET, fresh).await?;
         let lease = Lease::register(parts.node, &parts.env, parts.store.as_ref(), parts.limits.lease).await?;
@@ -431,4 +436,19 @@ fn resources(wiring: &Arc<Wiring>, backends: Vec<String>) -> ChildSpec {
             budget: BudgetLimits { restarts_max: 10, window_ms: 10_000 },
         }
     })
+}
+
+/// Reads the standing orders. A store that fails for a moment must not keep a process from starting, and a process that does not know
+/// the orders must not start.
+async fn load_orders(orders: &StandingOrders, documents: &dyn Documents) -> Result<(), StoreError> {
+    let (mut wait_ms, longest_ms) = ORDERS_WAIT_MS;
+    for _ in 1..ORDERS_TRIES_MAX {
+        match orders.load(documents).await {
+            Ok(()) => return Ok(()),
+            Err(error) => tracing::warn!(%error, wait_ms, "the standing orders cannot be read, trying again"),
+        }
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        wait_ms = (wait_ms * 2).min(longest_ms);
+    }
+    orders.load(documents).await
 }

@@ -147,7 +147,7 @@ pub async fn create_key(
         by: caller.name(),
         channel: "http",
     };
-    let made = recording(&state.kernel, asked, async { Ok(state.auth.create(new).await?) }).await?;
+    let made = recording(&state.kernel, asked, state.auth.create(new)).await?;
     let auth::MadeKey { key, secret, warning } = made;
     Ok((StatusCode::CREATED, Json(MadeKey { key: key.into(), secret, warning })))
 }
@@ -160,6 +160,6 @@ pub async fn create_key(
 pub async fn revoke_key(State(state): State<AppState>, caller: Caller, Name(id): Name) -> Result<Json<Key>, ApiError> {
     let target = format!("key {id}");
     let asked = ActRequest { act: "key.revoke", target, reason: String::new(), by: caller.name(), channel: "http" };
-    let key = recording(&state.kernel, asked, async { Ok(state.auth.revoke(&id).await?) }).await?;
+    let key = recording(&state.kernel, asked, state.auth.revoke(&id)).await?;
     Ok(Json(key.into()))
 }

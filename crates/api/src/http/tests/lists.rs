@@ -35,7 +35,8 @@ const fn list(path: &'static str, rows: &'static str, id: &'static str, rpc: &'s
 }
 
 /// All lists that take `limit` and `next`. The tests below fail if one is missing here.
-const LISTS: [List; 8] = [
+const LISTS: [List; 9] = [
+    list("/api/v1/actions", "actions", "number", "Actions/List"),
     list("/api/v1/actors", "actors", "path", "Actors/Tree"),
     list("/api/v1/conversations", "conversations", "id", "Conversations/List"),
     list("/api/v1/conversations/{id}/events", "events", "seq", "Events/List"),
@@ -47,7 +48,9 @@ const LISTS: [List; 8] = [
 ];
 
 /// Paths that take `limit` or `next` and are no lists in pages, or lists with tests of their own, and methods of gRPC.
-const NO_LISTS: [(&str, &str); 10] = [
+const NO_LISTS: [(&str, &str); 12] = [
+    ("/api/v1/actions/verify", "verifies a part of the chain at a time; `tests/flow/orders.rs` reads it"),
+    ("Actions/Verify", "as over HTTP"),
     ("/api/v1/conversations/trash", "the last deleted ones: there is no further page"),
     ("/api/v1/usage", "sums, of which only the largest are shown: there is no further page"),
     ("/api/v1/conversations/search", "the best matches: there is no further page"),
@@ -98,6 +101,9 @@ async fn filled() -> (Server, String) {
         // Each message causes one notification.
         notices.next().await.unwrap().unwrap();
     }
+    for _ in 0..3 {
+        assert_eq!(server.post("/api/v1/gate/release", json!({ "holder": "ann" })).await.0, 200);
+    }
     let appends = (1..=ROWS_OF_ONE_INSTANT).map(|n| failed_task(n, &server)).collect();
     for appended in server.state.kernel.store().commit(appends).await {
         appended.unwrap();
@@ -135,6 +141,10 @@ async fn rpc_page(
         }};
     }
     Ok(match rpc {
+        "Actions/List" => {
+            let options = v1::ListActionsRequest { limit, next, ..Default::default() };
+            page!(actions_client::ActionsClient.list(options).actions.number)
+        }
         "Actors/Tree" => {
             let options = v1::TreeRequest { limit, next, ..Default::default() };
             page!(actors_client::ActorsClient.tree(options).actors.path)
