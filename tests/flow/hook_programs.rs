@@ -44,8 +44,9 @@ async fn creator() -> FakeModelServer {
         let last = seen.messages().last().cloned().unwrap_or_default();
         if last["role"] == "user" {
             let said = last["content"].to_string();
-            let title =
-                ["rum", "slow", "bread", "milk"].into_iter().find(|title| said.contains(&format!("buy {title}")));
+            let title = ["rum", "slow", "bread", "milk", "flood"]
+                .into_iter()
+                .find(|title| said.contains(&format!("buy {title}")));
             match title {
                 Some(title) => {
                     Reply::calls([("use_skill", json!({"skill": "tasks.create", "arguments": {"title": title}}))])
