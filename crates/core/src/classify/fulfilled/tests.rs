@@ -109,6 +109,10 @@ fn change_is_fulfilled_only_by_one_call_with_every_word_of_the_request() {
             ("Add 10 eggs tomorrow", json!({"title": "eggs", "due": "2026-10-03"})),
             ("Remind me to buy milk", json!({"title": "buy milk"})),
             ("Add milk to my list tomorrow", json!({"title": "milk"})),
+            (
+                "Add a task: file the taxes by tomorrow",
+                json!({"title": "File the taxes", "description": "file the taxes by tomorrow"}),
+            ),
             ("Add milk and bread", json!({"title": "milk"})),
             ("Add milk to my list and tell me what is due", json!({"title": "milk"})),
             ("Add milk, then delete the bread", json!({"title": "milk"})),
